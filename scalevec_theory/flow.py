@@ -1,0 +1,321 @@
+"""Gradient flow of batches of independent problems, each with its own adaptive step.
+
+φ̇ = −∂L(F(φ))/∂φ − λφ for every parameter block φ of a parametrisation F, integrated by an embedded Runge–Kutta pair
+with error control and dense output per problem: a stiff problem neither slows nor spoils the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scalevec_theory.flow_kernels import A, B5, C, D, E
+from scalevec_theory.losses import LeastSquares, Loss
+from scalevec_theory.parametrizations import Parametrization
+
+OK, STEP_LIMIT, NON_FINITE = 0, 1, 2
+"""Status of a problem: integrated to the last time; more than ``max_steps`` steps; NaN, infinity or blow-up."""
+
+Blocks = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """B problems at S saved times.  A problem whose status is not OK holds NaN from its point of failure on.
+
+    Attributes
+    ----------
+    times : ``(S,)``, or ``(B, S)`` when each problem has its own.
+    blocks : the parameter blocks, each ``(B, S, *block)``.
+    theta : the effective matrix ``(B, S, c, d)``.
+    loss : ``(B, S)``.
+    invariants : the parametrisation's conserved quantities by name, each ``(B, S, ...)``.
+    status : ``(B,)`` integers: OK, STEP_LIMIT or NON_FINITE.
+    steps : ``(B,)`` steps taken, rejected ones included.
+    """
+
+    times: Tensor
+    blocks: Blocks
+    theta: Tensor
+    loss: Tensor
+    invariants: dict[str, Tensor]
+    status: Tensor
+    steps: Tensor
+
+    @property
+    def converged(self) -> Tensor:
+        """``(B,)`` booleans: the problem was integrated to its last time."""
+        return self.status == OK
+
+    def drift(self) -> dict[str, Tensor]:
+        """Largest change of each conserved quantity since the first saved time, ``(B,)``; NaN where not converged."""
+        return {
+            name: (q - q[:, :1]).abs().reshape(*q.shape[:2], -1).amax((1, 2)) for name, q in self.invariants.items()
+        }
+
+
+def trajectory(
+    parametrization: Parametrization, loss: Loss, times: Tensor, blocks: Blocks, status: Tensor, steps: Tensor
+) -> Trajectory:
+    """The trajectory whose parameter blocks ``(B, S, *block)`` are given; the rest follows from them."""
+    theta = parametrization.forward(**blocks)
+    return Trajectory(times, blocks, theta, loss.value(theta), parametrization.invariants(**blocks), status, steps)
+
+
+def nearest_names(name: str, names: list[str]) -> str:
+    """``names``, those most like ``name`` first if any is, as the tail of an error message."""
+    near = difflib.get_close_matches(name, names, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(names)}"
+
+
+def check_device(device: torch.device | str) -> torch.device:
+    """The device, if it is there.
+
+    Raises
+    ------
+    ValueError : no such device, or not on this machine.
+    """
+    try:
+        torch.empty(0, device=device)
+        return torch.device(device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device={str(device)!r}: expected a device this machine has, such as 'cpu'") from error
+
+
+def check_start(
+    parametrization: Parametrization,
+    loss: Loss,
+    start: Mapping[str, Tensor],
+    weight_decay: Mapping[str, float] | None,
+    device: torch.device | str | None,
+) -> tuple[Loss, Blocks, dict[str, float]]:
+    """Loss, starting blocks and complete weight decays on the device, after checking that they fit together.
+
+    Raises
+    ------
+    ValueError : a block is missing, unknown, misshapen or not floating point, dtypes or batch sizes differ, the loss does
+        not fit θ, a weight decay is negative, not finite or names no block, or the device is not there.
+    """
+    names = list(parametrization.axes)
+    for name in start:
+        if name not in names:
+            raise ValueError(f"start has a block {name!r} {parametrization.name} lacks: {nearest_names(name, names)}")
+    dims: dict[str, int] = {}
+    B = dtype = None
+    for name, axes in parametrization.axes.items():
+        if name not in start:
+            raise ValueError(f"start lacks block {name!r}: {parametrization.name} needs {', '.join(names)}")
+        block = start[name]
+        if not block.dtype.is_floating_point or (dtype or block.dtype) != block.dtype:
+            raise ValueError(
+                f"start[{name!r}] has dtype {block.dtype}: expected one floating-point dtype for all blocks"
+            )
+        dtype = block.dtype
+        B = block.shape[0] if B is None and block.ndim else B
+        expected = [B, *(dims.get(a) for a in axes)]
+        if block.ndim != len(expected) or any(
+            e is not None and e != s for e, s in zip(expected, block.shape, strict=True)
+        ):
+            shape = ", ".join(["B", *axes] if None in expected else map(str, expected))
+            raise ValueError(f"start[{name!r}] has shape {tuple(block.shape)}: expected ({shape})")
+        dims |= dict(zip(axes, block.shape[1:], strict=True))
+    decay = dict.fromkeys(names, 0.0)
+    for name, value in (weight_decay or {}).items():
+        if name not in names:
+            raise ValueError(
+                f"weight_decay names {name!r}, no block of {parametrization.name}: {nearest_names(name, names)}"
+            )
+        if not (value >= 0 and math.isfinite(value)):
+            raise ValueError(f"weight_decay[{name!r}]={value}: expected a finite number >= 0")
+        decay[name] = float(value)
+    target = check_device(start[names[0]].device if device is None else device)
+    blocks = {name: start[name].detach().to(target) for name in names}
+    loss = loss.to(target)
+    theta = parametrization.forward(**blocks)
+    if isinstance(loss, LeastSquares) and loss.T.shape != theta.shape:
+        raise ValueError(f"loss has target T of shape {tuple(loss.T.shape)}: theta has shape {tuple(theta.shape)}")
+    try:
+        value, gradient = loss.value(theta), loss.gradient(theta)
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(f"loss does not apply to theta of shape {tuple(theta.shape)}: {error}") from error
+    if value.shape != theta.shape[:1] or gradient.shape != theta.shape or gradient.dtype != theta.dtype:
+        raise ValueError(
+            f"loss maps theta {tuple(theta.shape)} {theta.dtype} to a value of shape {tuple(value.shape)} and a gradient"
+            f" {tuple(gradient.shape)} {gradient.dtype}: expected ({theta.shape[0]},) and that of theta"
+        )
+    return loss, blocks, decay
+
+
+def parameter_gradient(parametrization: Parametrization, loss: Loss, blocks: Blocks) -> Blocks:
+    """∂L(F(φ))/∂φ for every block, by reverse-mode differentiation of F; shapes ``(B, *block)``."""
+    with torch.enable_grad():
+        leaves = {name: block.detach().requires_grad_() for name, block in blocks.items()}
+        theta = parametrization.forward(**leaves)
+    gradients = torch.autograd.grad(theta, list(leaves.values()), loss.gradient(theta.detach()))
+    return dict(zip(leaves, gradients, strict=True))
+
+
+def gradient_flow(
+    parametrization: Parametrization,
+    loss: Loss,
+    start: Mapping[str, Tensor],
+    times: Tensor,
+    *,
+    rtol: float = 1e-9,
+    atol: float = 1e-9,
+    max_steps: int = 100_000,
+    weight_decay: Mapping[str, float] | None = None,
+    device: torch.device | str | None = None,
+) -> Trajectory:
+    """Gradient flow φ̇ = −∂L(F(φ))/∂φ − λφ from ``start`` at time 0, at the given times.
+
+    Parameters
+    ----------
+    parametrization : built-in, or a user's own: of it only ``axes``, ``forward`` and ``invariants`` are used.
+    loss : B losses of θ.
+    start : the blocks at time 0, each ``(B, *block)``.
+    times : increasing times >= 0, ``(S,)`` common to all problems or ``(B, S)``, in units in which φ̇ = −∂L/∂φ.
+    rtol, atol : bound on the root mean square over a problem's parameters of error / (atol + rtol |φ|), each step.
+    max_steps : steps a problem may take, rejected ones included, before it is given up.
+    weight_decay : λ by block name; 0 for blocks not named.
+    device : where to compute, and where the result lies; by default where ``start`` lies.
+
+    Raises
+    ------
+    ValueError : an argument is out of range or does not fit the others.
+    """
+    loss, blocks, decay = check_start(parametrization, loss, start, weight_decay, device)
+    first = next(iter(blocks.values()))
+    B = first.shape[0]
+    times = torch.as_tensor(times).to(first)
+    if times.shape[:-1] not in ((), (B,)) or times.ndim == 0 or times.shape[-1] == 0:
+        raise ValueError(f"times has shape {tuple(times.shape)}: expected (S,) or ({B}, S) with S >= 1")
+    if not (times.isfinite().all() and (times[..., 0] >= 0).all() and (times.diff(dim=-1) > 0).all()):
+        raise ValueError(
+            f"times={times.tolist() if times.numel() < 9 else '...'}: expected finite, >= 0 and increasing"
+        )
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name}={value}: expected a finite number > 0")
+    if max_steps < 1:
+        raise ValueError(f"max_steps={max_steps}: expected an integer >= 1")
+
+    def field(y: Tensor, loss: Loss) -> Tensor:
+        phi = _unflatten(y, blocks)
+        gradient = parameter_gradient(parametrization, loss, phi)
+        return _flatten({name: -g - decay[name] * phi[name] for name, g in gradient.items()})
+
+    y, status, steps = _integrate(field, loss, _flatten(blocks), times.expand(B, -1), rtol, atol, max_steps)
+    return trajectory(parametrization, loss, times, _unflatten(y, blocks), status, steps)
+
+
+def _flatten(blocks: Blocks) -> Tensor:
+    return torch.cat([block.flatten(1) for block in blocks.values()], 1)
+
+
+def _unflatten(y: Tensor, like: Blocks) -> Blocks:
+    """Blocks ``(..., *block)`` of flat parameters ``(..., n)``."""
+    parts = y.split(
+        [block[0:1].numel() if block.shape[0] else math.prod(block.shape[1:]) for block in like.values()], -1
+    )
+    return {
+        name: part.reshape(*y.shape[:-1], *block.shape[1:])
+        for (name, block), part in zip(like.items(), parts, strict=True)
+    }
+
+
+def _norm(x: Tensor) -> Tensor:
+    return x.square().mean(-1).sqrt()
+
+
+def _integrate(
+    field: Callable[[Tensor, Loss], Tensor],
+    loss: Loss,
+    start: Tensor,
+    times: Tensor,
+    rtol: float,
+    atol: float,
+    max_steps: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Parameters ``(B, S, n)``, status and steps ``(B,)`` of ẏ = field(y, loss) from ``start`` ``(B, n)``."""
+    B, n = start.shape
+    S = times.shape[1]
+    saved = start.new_full((B, S, n), math.nan)
+    status = torch.full((B,), OK, device=start.device)
+    steps = torch.zeros_like(status)
+    a, b, e, dense = (torch.as_tensor(x).to(start) for x in (A, B5, E, D))
+    tiny = 16 * torch.finfo(start.dtype).eps
+
+    # Everything below concerns the problems still running: `rows` says which they are.
+    rows = torch.arange(B, device=start.device)
+    y, t, until = start, start.new_zeros(B), times
+    next_save = torch.zeros_like(rows)
+    f = field(y, loss)
+    scale = atol + rtol * y.abs()
+    h = 0.01 * _norm(y / scale).clamp_min(1e-5) / _norm(f / scale).clamp_min(1e-5)
+    y_euler = y + h[:, None] * f
+    curvature = _norm((field(y_euler, loss) - f) / scale) / h
+    slope = torch.maximum(curvature, _norm(f / scale)).clamp_min(1e-15)
+    h = torch.minimum(100 * h, (0.01 / slope) ** 0.2).nan_to_num(1e-6)
+    previous_error = torch.ones_like(t)
+    live = f.isfinite().all(1) & y.isfinite().all(1)
+    status[~live] = NON_FINITE
+    at_start = live & (until[:, 0] == 0)
+    saved[rows[at_start], 0] = y[at_start]
+    next_save += at_start
+    live &= next_save < S
+
+    while live.any():
+        if live.sum() < 0.75 * len(rows):
+            keep = live.nonzero()[:, 0]
+            loss = loss.select(keep)
+            rows, y, f, t, h, until = rows[keep], y[keep], f[keep], t[keep], h[keep], until[keep]
+            next_save, previous_error, live = next_save[keep], previous_error[keep], live[keep]
+        h = torch.minimum(h, (until[:, -1] - t).clamp_min(0))
+        k = [f]
+        for stage in range(1, len(C)):
+            k.append(field(y + h[:, None] * torch.einsum("s,sbn->bn", a[stage, :stage], torch.stack(k)), loss))
+        K = torch.stack(k)
+        y_new = y + h[:, None] * torch.einsum("s,sbn->bn", b, K)
+        error = _norm(
+            h[:, None] * torch.einsum("s,sbn->bn", e, K) / (atol + rtol * torch.maximum(y.abs(), y_new.abs()))
+        )
+        finite = error.isfinite() & y_new.isfinite().all(1)
+        accept = live & finite & (error <= 1)
+        steps[rows] += live.long()
+
+        last = t + h >= until[:, -1] - tiny * until[:, -1]
+        t_new = torch.where(last, until[:, -1], t + h)
+        while True:
+            when = until.gather(1, next_save.clamp_max(S - 1)[:, None])[:, 0]
+            save = accept & (next_save < S) & (when <= t_new)
+            if not save.any():
+                break
+            x = ((when - t) / h).clamp(0, 1)
+            powers = torch.stack([x ** (p + 1) for p in range(dense.shape[1])])
+            weights = dense @ powers
+            value = y + h[:, None] * torch.einsum("sb,sbn->bn", weights, K)
+            value = torch.where((when == t_new)[:, None], y_new, value)
+            saved[rows[save], next_save[save]] = value[save]
+            next_save = next_save + save
+
+        grow = 0.9 * error.clamp_min(1e-10) ** -0.14 * previous_error**0.08
+        factor = torch.where(accept, grow.clamp(0.2, 10.0), (0.9 * error**-0.2).clamp(0.1, 0.9))
+        h_next = h * torch.where(finite, factor, 0.1)
+        t = torch.where(accept, t_new, t)
+        y = torch.where(accept[:, None], y_new, y)
+        f = torch.where(accept[:, None], K[-1], f)
+        previous_error = torch.where(accept, error.clamp_min(1e-4), previous_error)
+        h = torch.where(live, h_next, h)
+        live &= next_save < S
+        underflow = live & (h <= tiny * t.clamp_min(torch.finfo(t.dtype).tiny))
+        exhausted = live & ~underflow & (steps[rows] >= max_steps)
+        status[rows[underflow]] = NON_FINITE
+        status[rows[exhausted]] = STEP_LIMIT
+        live &= ~(underflow | exhausted)
+    return saved, status, steps

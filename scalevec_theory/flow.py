@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scalevec_theory.flow_kernels import A, B5, C, D, E
+from scalevec_theory.flow_kernels import B5, A, C, D, E
 from scalevec_theory.losses import LeastSquares, Loss
 from scalevec_theory.parametrizations import Parametrization
 
@@ -125,14 +125,14 @@ def check_start(
             raise ValueError(f"start[{name!r}] has shape {tuple(block.shape)}: expected ({shape})")
         dims |= dict(zip(axes, block.shape[1:], strict=True))
     decay = dict.fromkeys(names, 0.0)
-    for name, value in (weight_decay or {}).items():
+    for name, rate in (weight_decay or {}).items():
         if name not in names:
             raise ValueError(
                 f"weight_decay names {name!r}, no block of {parametrization.name}: {nearest_names(name, names)}"
             )
-        if not (value >= 0 and math.isfinite(value)):
-            raise ValueError(f"weight_decay[{name!r}]={value}: expected a finite number >= 0")
-        decay[name] = float(value)
+        if not (rate >= 0 and math.isfinite(rate)):
+            raise ValueError(f"weight_decay[{name!r}]={rate}: expected a finite number >= 0")
+        decay[name] = float(rate)
     target = check_device(start[names[0]].device if device is None else device)
     blocks = {name: start[name].detach().to(target) for name in names}
     loss = loss.to(target)

@@ -1,0 +1,252 @@
+"""Falsification: minimise a margin over a problem space, verify what is found, and shrink it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scalevec_theory.claim import Margin, Scope
+from scalevec_theory.problems import Problems, ProblemSpace, Rng
+
+BATCH = 2048
+ELITES = 8
+ROUNDS = 10
+DESCENTS = 3
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """What a search saw: the smallest margin with its numerical error, how many problems, and a verified problem if any."""
+
+    margin: float
+    error: float
+    instances: int
+    invalid: int
+    undecided: int
+    counterexample: Problems | None
+
+
+def margins(scope: Scope, problems: Problems, accuracy: float, device: str = "cpu") -> Margin:
+    """The margins of a batch, computed on ``device`` and returned on the CPU."""
+    assert scope.margin is not None
+    m = scope.margin(problems.to(device), accuracy)
+    if len(m.value) != len(problems):
+        raise ValueError(
+            f"scope {scope.name!r}: its margin returned {len(m.value)} values for {len(problems)} problems"
+        )
+    return Margin(m.value.detach().cpu(), m.error.detach().cpu())
+
+
+def violated(scope: Scope, problems: Problems, device: str = "cpu") -> Tensor:
+    """Which problems are verified counterexamples ``(B,)``.
+
+    Inside the space, and negative beyond the numerical error both at the scope's accuracy and at a hundredth of it.
+    """
+    assert scope.space is not None
+    found = scope.space.contains(problems)
+    for accuracy in (scope.accuracy, scope.accuracy / 100):
+        index = torch.nonzero(found)[:, 0]
+        if len(index) == 0:
+            break
+        m = margins(scope, problems.select(index), accuracy, device)
+        found[index] = m.value < -m.error
+    return found
+
+
+def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOutcome:
+    """Spend ``budget`` problems: half on random draws over every size, half on descent in the worst sizes; then shrink."""
+    if scope.space is None or scope.margin is None:
+        raise ValueError(f"scope {scope.name!r} is not stated on a problem space")
+    if budget < 1:
+        raise ValueError(f"budget={budget}: expected at least 1 problem")
+    space = scope.space
+    sizes = space.sizes()
+    invalid = undecided = instances = 0
+    worst: list[tuple[np.ndarray, Problems]] = []
+    lowest, its_error = np.inf, 0.0
+
+    def look(problems: Problems) -> np.ndarray:
+        nonlocal invalid, undecided, instances, lowest, its_error
+        m = margins(scope, problems, scope.accuracy, device)
+        value, error = m.value.numpy(), m.error.numpy()
+        finite = np.isfinite(value)
+        instances += len(value)
+        invalid += int((~finite).sum())
+        undecided += int((finite & (np.abs(value) < error)).sum())
+        ranked = np.where(finite, value, np.inf)
+        if len(ranked) and ranked.min() < lowest:
+            lowest, its_error = float(ranked.min()), float(error[ranked.argmin()])
+        return ranked
+
+    drawn = max(1, budget // (2 * len(sizes)))
+    for dims in sizes:
+        elite: tuple[np.ndarray, Problems] | None = None
+        for start in range(0, drawn, BATCH):
+            problems = space.draw(min(BATCH, drawn - start), dims, rng)
+            problems = problems.select(space.contains(problems))
+            if len(problems):
+                elite = _best(elite, look(problems), problems, ELITES)
+        if elite is not None:
+            worst.append(elite)
+    worst.sort(key=lambda elite: float(elite[0][0]))
+    children = max(1, budget // (2 * DESCENTS * ROUNDS * ELITES))
+    for i, elite in enumerate(worst[:DESCENTS]):
+        step = 0.5
+        for _ in range(ROUNDS):
+            parents = elite[1]
+            copies = parents.select(torch.arange(len(parents)).repeat_interleave(children))
+            offspring = space.perturb(copies, rng, step)
+            offspring = offspring.select(space.contains(offspring))
+            before = elite[0][0]
+            if len(offspring):
+                elite = _best(elite, look(offspring), offspring, ELITES)
+            step *= 1.3 if elite[0][0] < before else 0.6
+        worst[i] = elite
+    worst.sort(key=lambda elite: float(elite[0][0]))
+
+    counterexample = None
+    for _, problems in worst:
+        bad = violated(scope, problems, device)
+        if bool(bad.any()):
+            counterexample = shrink(scope, problems.select(torch.nonzero(bad)[:1, 0]), rng, device)
+            break
+    return SearchOutcome(lowest, its_error, instances, invalid, undecided, counterexample)
+
+
+def _best(
+    elite: tuple[np.ndarray, Problems] | None, values: np.ndarray, problems: Problems, k: int
+) -> tuple[np.ndarray, Problems]:
+    if elite is not None:
+        values = np.concatenate([elite[0], values])
+        problems = Problems(problems.dims, {n: torch.cat([elite[1][n], x]) for n, x in problems.fields.items()})
+    order = np.argsort(values, kind="stable")[:k]
+    return values[order], problems.select(torch.from_numpy(order))
+
+
+def shrink(scope: Scope, problem: Problems, rng: Rng, device: str = "cpu") -> Problems:
+    """Make a verified counterexample small: fewer dimensions first, then zeros and ones, then few significant digits.
+
+    Every step is kept only if the result is verified again, so what is returned is a counterexample.
+    """
+    assert scope.space is not None
+    problem = _drop_dimensions(scope, problem, rng, device)
+    for digits in (1, 2, 3, 4, 6):
+        rounded = _round(scope, problem, digits, device)
+        if rounded is not None:
+            return _simplify(scope, rounded, device)
+    return problem
+
+
+def _drop_dimensions(scope: Scope, problem: Problems, rng: Rng, device: str) -> Problems:
+    space = scope.space
+    assert space is not None
+    progress = True
+    while progress:
+        progress = False
+        problem = _strengthen(scope, problem, rng, device)
+        for letter in sorted(space.dims):
+            size = problem.dims[letter]
+            if size <= min(space.dims[letter]):
+                continue
+            candidates = [_without(space, problem, letter, i) for i in range(size)]
+            batch = Problems(candidates[0].dims, {n: torch.cat([c[n] for c in candidates]) for n in problem.fields})
+            batch = _cloud(space, batch, rng)
+            bad = torch.nonzero(violated(scope, batch, device))[:, 0]
+            if len(bad):
+                problem, progress = batch.select(bad[:1]), True
+    return problem
+
+
+def _cloud(space: ProblemSpace, problems: Problems, rng: Rng, copies: int = 24) -> Problems:
+    """The problems and random neighbours of each, nearest last, so that a broken one may be mended close by."""
+    clouds = [problems]
+    many = problems.select(torch.arange(len(problems)).repeat_interleave(copies))
+    clouds += [space.perturb(many, rng, step) for step in (0.1, 0.3, 1.0)]
+    return Problems(problems.dims, {n: torch.cat([c[n] for c in clouds]) for n in problems.fields})
+
+
+def _strengthen(
+    scope: Scope, problem: Problems, rng: Rng, device: str, rounds: int = 10, children: int = 32
+) -> Problems:
+    """Walk to a stronger violation, so that rounding has room."""
+    assert scope.space is not None
+    elite = (margins(scope, problem, scope.accuracy, device).value.numpy(), problem)
+    step = 0.3
+    for _ in range(rounds):
+        copies = elite[1].select(torch.zeros(children, dtype=torch.long))
+        offspring = scope.space.perturb(copies, rng, step)
+        offspring = offspring.select(scope.space.contains(offspring))
+        before = elite[0].min()
+        if len(offspring):
+            values = margins(scope, offspring, scope.accuracy, device).value.numpy()
+            elite = _best(elite, np.where(np.isfinite(values), values, np.inf), offspring, 1)
+        step *= 1.2 if elite[0].min() < before else 0.7
+    return elite[1] if bool(violated(scope, elite[1], device)[0]) else problem
+
+
+def _without(space: ProblemSpace, problem: Problems, letter: str, index: int) -> Problems:
+    fields = {}
+    for name, kind in space.fields.items():
+        x = problem[name].numpy()
+        for axis, a in enumerate(kind.axes):
+            if a == letter:
+                x = np.delete(x, index, axis=axis + 1)
+        fields[name] = x
+    return space.batch(fields, dict(problem.dims) | {letter: problem.dims[letter] - 1})
+
+
+def _entries(space: ProblemSpace, problem: Problems) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
+    for name, kind in space.fields.items():
+        for group in kind.groups(tuple(problem[name].shape[1:])):
+            yield name, group
+
+
+def _with_entry(problem: Problems, name: str, group: tuple[tuple[int, ...], ...], value: float) -> Problems:
+    x = problem[name].clone()
+    for index in group:
+        x[(0, *index)] = value
+    return Problems(problem.dims, {**problem.fields, name: x})
+
+
+def significant(x: float, digits: int) -> float:
+    """``x`` rounded to so many significant digits."""
+    return float(f"{x:.{digits - 1}e}") if np.isfinite(x) else x
+
+
+def _round(scope: Scope, problem: Problems, digits: int, device: str) -> Problems | None:
+    """Round entry by entry, each to the neighbour (of three) that keeps the violation strongest; None if one cannot."""
+    assert scope.space is not None
+    for name, group in _entries(scope.space, problem):
+        x = float(problem[name][(0, *group[0])])
+        if x == significant(x, digits):
+            continue
+        unit = 10.0 ** (np.floor(np.log10(abs(x))) - digits + 1)
+        choices = [significant(x + k * unit, digits) for k in (0, -1, 1)]
+        batch = [_with_entry(problem, name, group, value) for value in choices]
+        candidates = Problems(problem.dims, {n: torch.cat([b[n] for b in batch]) for n in problem.fields})
+        bad = violated(scope, candidates, device)
+        if not bool(bad.any()):
+            return None
+        values = margins(scope, candidates, scope.accuracy, device).value.masked_fill(~bad, torch.inf)
+        problem = candidates.select(values.argmin()[None])
+    return problem
+
+
+def _simplify(scope: Scope, problem: Problems, device: str) -> Problems:
+    """Set each entry to 0, else 1, else fewer digits, where the violation survives."""
+    assert scope.space is not None
+    for name, group in _entries(scope.space, problem):
+        x = float(problem[name][(0, *group[0])])
+        simpler = [0.0, np.sign(x), significant(x, 1)]
+        for value in dict.fromkeys(float(s) for s in simpler):
+            if value == x:
+                break
+            candidate = _with_entry(problem, name, group, value)
+            if bool(violated(scope, candidate, device)[0]):
+                problem = candidate
+                break
+    return problem

@@ -1,0 +1,256 @@
+"""Real model families at toy size, and what gradient flow and rescaling do to their norm scales.
+
+The models are those of `transformers`, unmodified, built from their configuration classes with random weights; nothing
+is downloaded.  They compute in float64 throughout: `Float64` grants float64 wherever their code asks for float32.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from simulations.norm_consumers import Norm, trace_norms
+
+_LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 32}
+_GROUPED = _LAYERS | {"num_key_value_heads": 1, "intermediate_size": 24}
+_MAMBA = {
+    "mamba_chunk_size": 8,
+    "mamba_d_ssm": 16,
+    "mamba_n_heads": 2,
+    "mamba_d_head": 8,
+    "mamba_n_groups": 1,
+    "mamba_d_state": 4,
+}
+_UNTIED = {"tie_word_embeddings": False}
+
+FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "gpt2": ("gpt2", {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 32, "n_positions": 32}),
+    "llama": ("llama", _GROUPED),
+    "llama-tied": ("llama", _GROUPED | {"tie_word_embeddings": True}),
+    "mistral": ("mistral", _GROUPED),
+    "qwen2": ("qwen2", _GROUPED | {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", _GROUPED | {"head_dim": 8, "tie_word_embeddings": True}),
+    "qwen3-moe": (
+        "qwen3_moe",
+        _GROUPED
+        | {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+        | {"mlp_only_layers": [0], "decoder_sparse_step": 1},
+    ),
+    "gemma": ("gemma", _GROUPED | {"head_dim": 8}),
+    "gemma2": ("gemma2", _GROUPED | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8}),
+    "gemma3": ("gemma3_text", _GROUPED | {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8}),
+    "gemma3n": (
+        "gemma3n_text",
+        _GROUPED
+        | {"head_dim": 8, "vocab_size_per_layer_input": 32, "hidden_size_per_layer_input": 4, "laurel_rank": 4}
+        | {"num_kv_shared_layers": 0, "activation_sparsity_pattern": None, "layer_types": ["full_attention"] * 2},
+    ),
+    "olmo": ("olmo", _GROUPED),
+    "olmo2": ("olmo2", _GROUPED),
+    "mixtral": ("mixtral", _GROUPED | {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "deepseek-v3": (
+        "deepseek_v3",
+        _GROUPED
+        | {"num_key_value_heads": 2, "q_lora_rank": 8, "kv_lora_rank": 6, "qk_rope_head_dim": 4, "v_head_dim": 8}
+        | {"qk_nope_head_dim": 4, "moe_intermediate_size": 12, "n_routed_experts": 4, "n_shared_experts": 1}
+        | {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+    ),
+    "gpt-oss": ("gpt_oss", _GROUPED | {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "phi3": ("phi3", _GROUPED | {"pad_token_id": 0}),
+    "cohere": ("cohere", _GROUPED),
+    "stablelm": ("stablelm", _GROUPED),
+    "falcon-h1": ("falcon_h1", _GROUPED | _MAMBA | {"tie_word_embeddings": False}),
+    "falcon-h1-rms": ("falcon_h1", _GROUPED | _MAMBA | {"mamba_rms_norm": True, "tie_word_embeddings": False}),
+    "mamba2": (
+        "mamba2",
+        {"hidden_size": 16, "num_hidden_layers": 2, "vocab_size": 32, "num_heads": 4, "head_dim": 8, "state_size": 4}
+        | {"n_groups": 1, "chunk_size": 8, "tie_word_embeddings": False},
+    ),
+    "opt-postln": (
+        "opt",
+        _LAYERS
+        | {"ffn_dim": 24, "do_layer_norm_before": False, "word_embed_proj_dim": 16, "max_position_embeddings": 32},
+    ),
+}
+
+
+class Float64(TorchFunctionMode):
+    """Grants float64 wherever the code under it asks for float32 (norms and softmax upcast to float32 by name)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.float:
+            func = Tensor.double
+
+        def promote(x: Any) -> Any:
+            return torch.float64 if x is torch.float32 else x
+
+        return func(*map(promote, args), **{k: promote(x) for k, x in (kwargs or {}).items()})
+
+
+def build(family: str, seed: int) -> nn.Module:
+    """A toy model of ``family`` (a key of `FAMILIES`) in float64 evaluation mode, its parameters drawn from ``seed``.
+
+    Matrices are N(0, 1/16); vectors start where the model puts them, plus N(0, 1/25), so that no scale is 1 and no
+    bias 0.
+
+    Raises
+    ------
+    ValueError : an unknown family.
+    ImportError : `transformers` is not installed.
+    """
+    if family not in FAMILIES:
+        raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model_type, settings = FAMILIES[family]
+    config = AutoConfig.for_model(model_type, **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | settings)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager")
+    model = model.double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.copy_(0.25 * noise if parameter.ndim > 1 else parameter + 0.2 * noise)
+    return model
+
+
+def random_tokens(model: nn.Module, batch: int, length: int, seed: int) -> Tensor:
+    """Token numbers ``(batch, length)``, the three special ones left out."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, model.get_input_embeddings().weight.shape[0], (batch, length), generator=generator)
+
+
+def logits(model: nn.Module, tokens: Tensor) -> Tensor:
+    """Next-token logits ``(batch, length, vocabulary)`` in float64."""
+    with Float64():
+        return model(input_ids=tokens, use_cache=False).logits
+
+
+def norms_of(model: nn.Module) -> list[Norm]:
+    """The norms of a toy model, traced on enough tokens that every expert gets one."""
+    tokens = random_tokens(model, 2, 24, seed=0)
+    return trace_norms(model, lambda: logits(model, tokens))
+
+
+def loss_gradient(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
+    """Gradient of the mean next-token cross-entropy in every parameter, by name (a tied parameter appears once)."""
+    named = dict(model.named_parameters())
+    loss = nn.functional.cross_entropy(logits(model, tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), gradients, strict=True)}
+
+
+# Rescaling a norm against its consumers ----------------------------------------------------------------------------
+
+
+def move_scale(model: nn.Module, norm: Norm, factor: Tensor) -> None:
+    """Multiply the consumers of each channel by ``factor`` and divide the norm's effective scale and its bias by it."""
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        scale = named[norm.scale]
+        scale.copy_(((norm.offset + scale) / factor - norm.offset))
+        if norm.bias is not None:
+            named[norm.bias].div_(factor)
+        for consumer in norm.consumers:
+            weight = named[consumer.parameter].movedim(consumer.axis, -1)
+            weight.mul_(torch.where(consumer.channels >= 0, factor.flatten()[consumer.channels], 1.0))
+
+
+def absorb(model: nn.Module, norm: Norm) -> None:
+    """Fold the norm's scale into its consumers and its bias into theirs (created where there is none).
+
+    Raises
+    ------
+    ValueError : a consumer of a norm with a bias is not the ``weight`` of a module that takes a ``bias``.
+    """
+    named = dict(model.named_parameters())
+    move_scale(model, norm, (norm.offset + named[norm.scale]).detach().clone())
+    if norm.bias is None:
+        return
+    with torch.no_grad():
+        shift = named[norm.bias]
+        for consumer in norm.consumers:
+            path, _, name = consumer.parameter.rpartition(".")
+            owner = model.get_submodule(path)
+            weight = named[consumer.parameter]
+            if name != "weight" or weight.ndim != 2 or not hasattr(owner, "bias"):
+                raise ValueError(f"{consumer.parameter}: its module takes no bias to which {norm.bias} could be moved")
+            moved = weight.movedim(consumer.axis, -1) @ shift[consumer.channels]
+            owner.bias = nn.Parameter(moved if owner.bias is None else owner.bias + moved)
+        shift.zero_()
+
+
+def untie(model: nn.Module) -> None:
+    """Give the output embedding its own copy of a weight shared with the input embedding."""
+    head = model.get_output_embeddings()
+    head.weight = nn.Parameter(head.weight.detach().clone())
+
+
+# The conserved quantity --------------------------------------------------------------------------------------------
+
+
+def conserved(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
+    """Q_j = (offset + w_j)² + b_j² − Σ ‖consumer columns of channel j‖², one entry per channel of the norm.
+
+    A quadratic form in the parameters plus terms of the offset; `increment` is its form on a gradient.
+    """
+    scale_part, consumer_part = parts(norm, state)
+    return scale_part - consumer_part
+
+
+def parts(norm: Norm, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The two parts whose difference is `conserved`."""
+    scale_part = (norm.offset + state[norm.scale]).flatten() ** 2
+    if norm.bias is not None:
+        scale_part = scale_part + state[norm.bias].flatten() ** 2
+    consumer_part = torch.zeros_like(scale_part)
+    for consumer in norm.consumers:
+        squares = state[consumer.parameter].movedim(consumer.axis, 0).flatten(1).pow(2).sum(1)
+        met = consumer.channels >= 0
+        consumer_part = consumer_part.index_add(0, consumer.channels[met], squares[met])
+    return scale_part, consumer_part
+
+
+def increment(norm: Norm, gradient: Mapping[str, Tensor], step: float) -> Tensor:
+    """What one step of gradient descent adds to `conserved`, exactly: step² times its quadratic form on the gradient.
+
+    The part linear in the step is −2 step times the derivative of Q along the gradient, which the law says is zero.
+    """
+    return step**2 * conserved(replace(norm, offset=0.0), gradient)
+
+
+def gradient_flow(model: nn.Module, tokens: Tensor, times: np.ndarray, tolerance: float) -> list[dict[str, Tensor]]:
+    """States of gradient flow of the language-model loss in all parameters at ``times`` (from 0), by DOP853.
+
+    The model is left at the last state its integrator tried.  Raises RuntimeError if the integrator gives up.
+    """
+    named = dict(model.named_parameters())
+    sizes = [p.numel() for p in named.values()]
+
+    def state(y: np.ndarray) -> dict[str, Tensor]:
+        pieces = torch.from_numpy(y.copy()).split(sizes)
+        return {n: piece.reshape(p.shape) for (n, p), piece in zip(named.items(), pieces, strict=True)}
+
+    def velocity(_: float, y: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            for name, value in state(y).items():
+                named[name].copy_(value)
+        return -torch.cat([g.flatten() for g in loss_gradient(model, tokens).values()]).numpy()
+
+    start = torch.cat([p.detach().flatten() for p in named.values()]).numpy()
+    span = (0.0, float(times[-1]))
+    solution = solve_ivp(velocity, span, start, "DOP853", times, rtol=tolerance, atol=tolerance)
+    if not solution.success:
+        raise RuntimeError(f"gradient flow stopped at t={solution.t[-1] if len(solution.t) else 0}: {solution.message}")
+    return [state(y) for y in solution.y.T]

@@ -61,13 +61,15 @@ class PolynomialFields:
         return _primitive([self.derivative(y, X) - self.derivative(x, Y) for x, y in zip(X, Y, strict=True)])
 
     def polynomial(self, expression: sympy.Expr) -> fmpq_mpoly:
-        """A polynomial in the parameters as an element of this ring.
+        """A polynomial in the parameters, symbols with their names, as an element of this ring.
 
         Raises
         ------
         ValueError : the expression is not a polynomial in the parameters with rational coefficients.
         """
         variables = dict(zip(self.symbols, self.generators[self.parameters], strict=True))
+        named = {s.name: s for s in self.symbols}
+        expression = expression.xreplace({s: named.get(s.name, s) for s in expression.free_symbols})
         numerator, denominator = _Reader(variables, {}, {}).fraction(exact(expression))
         if not denominator.is_constant():
             raise ValueError(f"{expression}: expected a polynomial in {', '.join(map(str, self.symbols))}")

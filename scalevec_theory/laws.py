@@ -73,8 +73,8 @@ class Laws:
             )
         elif self.closed:
             lines.append(
-                f"incomplete: {self.total} independent laws by rank, {self.independent} found; the others have degree "
-                f"above {self.degree} or are not polynomial (or both points are special: the rank is a lower bound)"
+                f"incomplete: {self.independent} of at most {self.total} independent laws; no further bracket raised the "
+                "rank at either point, so the others are missing from this list (try a higher degree)"
             )
         else:
             lines.append(
@@ -107,7 +107,8 @@ def find_laws(
     ValueError : ``degree`` < 1, more than ``MAX_MONOMIALS`` monomials, a parametrisation that cannot be read exactly.
     ArithmeticError : a rank differs between the two points, so one of them is special; another seed settles it.
     """
-    return _laws(gradient_fields(parametrization, dims), degree, seed, max_brackets)
+    fields = gradient_fields(parametrization, dims)
+    return _count(fields, polynomial_laws(fields, degree), degree, seed, max_brackets)
 
 
 def laws_of_fields(
@@ -119,11 +120,34 @@ def laws_of_fields(
     max_brackets: int = 10_000,
 ) -> Laws:
     """As ``find_laws``, for flows along any combination of the given polynomial vector fields."""
-    return _laws(polynomial_fields(fields, variables), degree, seed, max_brackets)
+    read = polynomial_fields(fields, variables)
+    return _count(read, polynomial_laws(read, degree), degree, seed, max_brackets)
 
 
-def _laws(fields: PolynomialFields, degree: int, seed: int, max_brackets: int) -> Laws:
-    laws = polynomial_laws(fields, degree)
+def certify_laws(
+    parametrization: Parametrization | Callable[..., Any],
+    laws: Sequence[sympy.Expr],
+    *,
+    dims: Mapping[str, int] | None = None,
+    seed: int = 0,
+    max_brackets: int = 10_000,
+) -> Laws:
+    """Whether the given polynomial laws are all the laws of a parametrisation; the result lists them as given.
+
+    Raises
+    ------
+    ValueError : one of ``laws`` is not a polynomial in the parameters, or gradient flow does not conserve it.
+    """
+    fields = gradient_fields(parametrization, dims)
+    for law in laws:
+        if not fields.conserves(law):
+            raise ValueError(f"{law} is not conserved by gradient flow of every loss")
+    polynomials = [fields.polynomial(law) for law in laws]
+    degree = max((p.total_degree() for p in polynomials), default=0)
+    return _count(fields, polynomials, degree, seed, max_brackets)
+
+
+def _count(fields: PolynomialFields, laws: list[fmpq_mpoly], degree: int, seed: int, max_brackets: int) -> Laws:
     rng = np.random.default_rng(seed)
     points = (fields.sample(rng), fields.sample(rng))
     parameters = range(len(fields.generators))[fields.parameters]

@@ -91,6 +91,14 @@ def evaluate(
     return [x for a in blocks.values() for x in a.ravel().tolist()], [exact(x) for x in entries]
 
 
+def invariants_of(
+    invariants: Callable[..., Mapping[str, Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> list[sympy.Expr]:
+    """The entries of named conserved quantities as exact expressions of the parameters."""
+    values = invariants(**{b: a.reshape((1, *a.shape)) for b, a in symbols_of(shapes).items()})
+    return [exact(x) for q in values.values() for x in np.asarray(q, dtype=object).ravel().tolist()]
+
+
 def exact(entry: Any) -> sympy.Expr:
     """``entry`` with every float replaced by the simplest rational that rounds to it."""
     if isinstance(entry, np.ndarray) and entry.ndim == 0:

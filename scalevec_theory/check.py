@@ -24,6 +24,8 @@ MOST_UNDECIDED = 0.5
 
 def generator(seed: int, name: str) -> np.random.Generator:
     """The random generator of one scope: it depends on the seed and the scope's address, not on what else runs."""
+    if seed < 0:
+        raise ValueError(f"seed={seed}: expected >= 0")
     digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     return np.random.default_rng([seed, digest])
 
@@ -48,12 +50,10 @@ def check_scope(
 
     Raises
     ------
-    ValueError : an unknown effort, a budget below 1.
+    ValueError : an unknown effort, a budget below 1, a negative seed.
     """
     if effort not in EFFORTS:
         raise ValueError(f"effort={effort!r}: expected one of {', '.join(EFFORTS)}")
-    if seed < 0:
-        raise ValueError(f"seed={seed}: expected >= 0")
     started = time.perf_counter()
     name = f"{claim.id}:{scope.name}"
     rng = generator(seed, name)
@@ -62,9 +62,8 @@ def check_scope(
     if scope.proof is not None:
         evidence.append(_prove(scope))
     if scope.margin is not None:
-        evidence.append(
-            _search(scope, name, budget or max(64, int(EFFORTS[effort] / scope.cost)), rng, seed, device, file)
-        )
+        budget = search_budget(scope, effort) if budget is None else budget
+        evidence.append(falsify(claim, scope, budget, seed=seed, device=device, file=file))
     if scope.measure is not None:
         try:
             evidence.extend(scope.measure(Setting(effort, seed, rng, device)))
@@ -92,25 +91,37 @@ def _prove(scope: Scope) -> Evidence:
     proof = scope.proof()
     certificates = proof.check()
     holds = all(c.holds for c in certificates)
-    lines = [
-        f"{lemma.statement} [{c.method}; residual {c.residual}]"
-        for lemma, c in zip(proof.lemmas, certificates, strict=True)
-    ]
+    lines = []
+    for lemma, c in zip(proof.lemmas, certificates, strict=True):
+        given = [f"  given {name}" for name in lemma.hypotheses]
+        lines += [lemma.statement, *given, f"  {c.method}: residual {c.residual}"]
     return Evidence(
-        "proof", True if holds else None, "; ".join([*lines, proof.conclusion]), instances=len(certificates)
+        "proof", True if holds else None, "\n".join([*lines, proof.conclusion]), instances=len(certificates)
     )
 
 
-def _search(
-    scope: Scope, name: str, budget: int, rng: np.random.Generator, seed: int, device: str, file: str | None
+def search_budget(scope: Scope, effort: str) -> int:
+    """How many problems a search of this scope may spend at an effort."""
+    return max(64, int(EFFORTS[effort] / scope.cost))
+
+
+def falsify(
+    claim: Claim, scope: Scope, budget: int, *, seed: int = 0, device: str = "cpu", file: str | None = None
 ) -> Evidence:
-    outcome = search(scope, budget, rng, device)
+    """Search one scope's problem space for a counterexample, spending ``budget`` problems before it is shrunk.
+
+    Raises
+    ------
+    ValueError : the scope is not stated on a problem space, a budget below 1, a negative seed.
+    """
+    name = f"{claim.id}:{scope.name}"
+    outcome = search(scope, budget, generator(seed, name), device)
     counted = max(outcome.instances, 1)
     counterexample = None
     detail = "no violation found"
     supports: bool | None = True
     if outcome.counterexample is not None:
-        counterexample = describe(scope, name, outcome.counterexample, file)
+        counterexample = describe(scope, outcome.counterexample, installed_source(name, file))
         supports, detail = False, "violation found, verified at a hundredth of the accuracy, and shrunk"
     elif outcome.instances == 0:
         supports, detail = None, "no problem of the space could be drawn"
@@ -139,15 +150,21 @@ def _plain(values: Any) -> Any:
     return int(values) if float(values).is_integer() and abs(values) < 1e6 else values
 
 
-def describe(scope: Scope, name: str, problem: Problems, file: str | None = None) -> Counterexample:
+Source = tuple[list[str], str]
+"""Code that leads to a scope: import lines, and an expression that then evaluates to it."""
+
+
+def installed_source(name: str, file: str | None = None) -> Source:
+    """The source of a scope that is reached by its address, in a claim file where one is given."""
+    where = f", file={file!r}" if file else ""
+    return ["from scalevec_theory.registry import scope"], f"scope({name!r}{where})"
+
+
+def describe(scope: Scope, problem: Problems, source: Source) -> Counterexample:
     """A batch of one problem as plain numbers, with code that recomputes its margin when pasted."""
     fields = {k: _plain(x[0].tolist()) for k, x in problem.fields.items()}
     margin = float(margins(scope, problem, scope.accuracy / 100).value[0])
+    lines, expression = source
     arguments = "".join(f"\n    {k}={v}," for k, v in fields.items())
-    where = f", file={file!r}" if file else ""
-    code = (
-        "from scalevec_theory.registry import scope\n\n"
-        f"margin = scope({name!r}{where}).evaluate({arguments}\n)\n"
-        "assert margin < 0, margin\n"
-    )
+    code = "\n".join([*lines, "", f"margin = {expression}.evaluate({arguments}\n)", "assert margin < 0, margin", ""])
     return Counterexample(fields, margin, code)

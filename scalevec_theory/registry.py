@@ -39,29 +39,54 @@ def _claims_of(module: ModuleType) -> list[Claim]:
 
 
 @cache
-def installed_claims() -> dict[str, Claim]:
-    """Every claim of every installed claim package, by id, in alphabetical order."""
-    found: dict[str, Claim] = {}
+def _installed() -> dict[str, tuple[Claim, str]]:
+    """Every claim of every installed claim package with the module that defines it, by id, in alphabetical order."""
+    found: dict[str, tuple[Claim, str]] = {}
     for entry in sorted(entry_points(group="scalevec.claims"), key=lambda e: e.name):
-        package = entry.load()
+        package = _import(entry.value)
         for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
-            for claim in _claims_of(importlib.import_module(f"{package.__name__}.{info.name}")):
+            name = f"{package.__name__}.{info.name}"
+            for claim in _claims_of(_import(name)):
                 if claim.id in found:
-                    raise ValueError(f"claim {claim.id!r} is defined twice, the second time in {info.name}")
-                found[claim.id] = claim
+                    raise ValueError(f"claim {claim.id!r} is defined twice: in {found[claim.id][1]} and in {name}")
+                found[claim.id] = claim, name
     return dict(sorted(found.items()))
 
 
-def claims_in_file(path: str | Path) -> dict[str, Claim]:
-    """The claims a Python file defines.
+def _import(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise BrokenClaimFile(f"claim module {name}: {type(error).__name__}: {error}") from error
+
+
+def installed_claims() -> dict[str, Claim]:
+    """Every claim of every installed claim package, by id, in alphabetical order."""
+    return {name: claim for name, (claim, _) in _installed().items()}
+
+
+def defining_module(claim_id: str) -> str:
+    """The name of the module that defines an installed claim.
 
     Raises
     ------
-    BrokenClaimFile : the file is missing, raises when run, or defines no `Claim`; the message is one line.
+    UnknownName : no such claim.
+    """
+    if claim_id not in _installed():
+        raise UnknownName("claim", claim_id, _installed())
+    return _installed()[claim_id][1]
+
+
+def module_in_file(path: str | Path) -> ModuleType:
+    """Run a Python file as a module of its own.
+
+    Raises
+    ------
+    BrokenClaimFile : the file is missing, is not Python, or raises when run; the message is one line.
     """
     path = Path(path)
     if not path.is_file():
-        raise BrokenClaimFile(f"{path}: no such claim file")
+        raise BrokenClaimFile(f"{path}: no such file")
     name = f"_claims_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -73,26 +98,34 @@ def claims_in_file(path: str | Path) -> dict[str, Claim]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a claim file may raise anything, SystemExit included
-        line = _line_in(path, error)
-        raise BrokenClaimFile(
-            f"{path}{line}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        ) from error
-    claims = {c.id: c for c in _claims_of(module)}
+        raise BrokenClaimFile(blame(path, error)) from error
+    return module
+
+
+def claims_in_file(path: str | Path) -> dict[str, Claim]:
+    """The claims a Python file defines.
+
+    Raises
+    ------
+    BrokenClaimFile : as `module_in_file`, or the file defines no `Claim`; the message is one line.
+    """
+    claims = {c.id: c for c in _claims_of(module_in_file(path))}
     if not claims:
         raise BrokenClaimFile(f"{path}: defines no Claim (a module-level name bound to scalevec_theory.claim.Claim)")
     return claims
 
 
-def _line_in(path: Path, error: BaseException) -> str:
-    """``:LINE`` of the deepest frame of ``path`` in the traceback, or of a syntax error."""
-    if isinstance(error, SyntaxError) and error.lineno:
-        return f":{error.lineno}"
-    line, trace = "", error.__traceback__
+def blame(path: str | Path, error: BaseException) -> str:
+    """``PATH:LINE: ErrorType: message`` on one line; the line is that of the deepest frame in ``path``, if any."""
+    line, trace = None, error.__traceback__
     while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename) == path:
-            line = f":{trace.tb_lineno}"
+        if Path(trace.tb_frame.f_code.co_filename).resolve() == Path(path).resolve():
+            line = trace.tb_lineno
         trace = trace.tb_next
-    return line
+    if isinstance(error, SyntaxError):
+        line = error.lineno
+    message = " ".join(str(error).split())
+    return f"{path}{f':{line}' if line else ''}: {type(error).__name__}{f': {message}' if message else ''}"
 
 
 def find_scopes(name: str, claims: dict[str, Claim] | None = None) -> list[tuple[Claim, Scope]]:
@@ -116,7 +149,7 @@ def find_scopes(name: str, claims: dict[str, Claim] | None = None) -> list[tuple
 
 
 def scope(name: str, file: str | Path | None = None) -> Scope:
-    """One scope by its address ``claim:scope``, installed or in a file: the door through which counterexamples are rerun."""
+    """One scope by its address ``claim:scope``, installed or in a file: the door by which counterexamples are rerun."""
     if ":" not in name:
         raise ValueError(f"name={name!r}: expected CLAIM:SCOPE")
     return find_scopes(name, None if file is None else claims_in_file(file))[0][1]

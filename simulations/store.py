@@ -1,0 +1,86 @@
+"""Files are written whole or not at all, and data only as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name in its folder, then rename it.
+
+    Raises
+    ------
+    OSError : the folder is missing, read-only or full; what was at ``path`` before is untouched.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():  # a pipe or a terminal: nothing can be renamed onto it
+        path.write_text(text, encoding="utf-8")
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+    finally:
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError:
+            pass  # it could not be created either, and that error is the one to report
+
+
+def check_writable(path: Path) -> None:
+    """Fail now rather than after a long run if ``path`` could not be written.
+
+    Raises
+    ------
+    OSError : as `write_text`, or ``path`` is a folder.
+    """
+    path = Path(os.path.realpath(path))
+    if path.is_dir():
+        raise IsADirectoryError(21, os.strerror(21), str(path))
+    if not path.exists() or path.is_file():
+        probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
+        write_text(probe, "")
+        probe.unlink()
+
+
+def plain(value: object) -> object:
+    """The same value in JSON's terms: numbers that are not finite become null, numpy and torch scalars plain numbers.
+
+    Raises
+    ------
+    TypeError : something that is neither a number, a string, a list, a mapping nor None.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if hasattr(value, "item"):
+        return plain(value.item())
+    raise TypeError(f"{type(value).__name__} {value!r}: expected a number, string, list, mapping or None")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write ``plain(value)``; raises as `write_text`."""
+    write_text(path, json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+
+
+def read_json(path: Path) -> object | None:
+    """What the file holds, or None if it is missing or is not JSON."""
+    try:
+        value: object = json.loads(path.read_text(encoding="utf-8"))
+        return value
+    except (OSError, ValueError):
+        return None

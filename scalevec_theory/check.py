@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -70,9 +71,7 @@ def check_scope(
         except NotRun as missing:
             reason = str(missing)
     verdict = judge(evidence)
-    expected = (Verdict.REFUTED,)
-    if scope.holds:
-        expected = Verdict.PROVED, Verdict.CONFIRMED
+    expected = (Verdict.PROVED, Verdict.CONFIRMED) if scope.holds else (Verdict.REFUTED,)
     return Result(
         claim.id,
         scope.name,
@@ -164,7 +163,11 @@ def describe(scope: Scope, problem: Problems, source: Source) -> Counterexample:
     """A batch of one problem as plain numbers, with code that recomputes its margin when pasted."""
     fields = {k: _plain(x[0].tolist()) for k, x in problem.fields.items()}
     margin = float(margins(scope, problem, scope.accuracy / 100).value[0])
+    return Counterexample(fields, margin, code(source, fields))
+
+
+def code(source: Source, fields: Mapping[str, object]) -> str:
+    """Code that computes the margin of the problem with these fields and asserts that it is negative."""
     lines, expression = source
     arguments = "".join(f"\n    {k}={v}," for k, v in fields.items())
-    code = "\n".join([*lines, "", f"margin = {expression}.evaluate({arguments}\n)", "assert margin < 0, margin", ""])
-    return Counterexample(fields, margin, code)
+    return "\n".join([*lines, "", f"margin = {expression}.evaluate({arguments}\n)", "assert margin < 0, margin", ""])

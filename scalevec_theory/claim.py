@@ -110,7 +110,7 @@ def measured(
     seed: int | None = None,
     counterexample: Counterexample | None = None,
 ) -> Evidence:
-    """Evidence from a measurement: it decides only if ``margin`` is beyond ``Z_SCORE`` standard errors plus ``error``."""
+    """Evidence from a measurement; it decides only if ``margin`` is beyond ``Z_SCORE`` standard errors plus ``error``."""
     if kind not in ("simulation", "training"):
         raise ValueError(f"kind={kind!r}: expected 'simulation' or 'training'")
     band = Z_SCORE * stderr + error
@@ -143,7 +143,7 @@ class Scope:
     name : short, lower case with hyphens; a scope is addressed as ``claim:name``.
     statement : one sentence that can be true or false.
     holds : what theory expects.  A scope with ``holds=False`` must come out refuted, with a counterexample.
-    space, margin : problems and their margins; ``margin(problems, accuracy)`` computes to relative accuracy ``accuracy``.
+    space, margin : problems and their margins; ``margin(problems, accuracy)`` computes to that relative accuracy.
     accuracy : the accuracy asked of ``margin`` in a search; a counterexample is verified at a hundredth of it.
     proof : builds the symbolic proof.
     measure : evidence from a simulation or a training run.
@@ -173,7 +173,7 @@ class Scope:
         if not self.cost > 0:
             raise ValueError(f"scope {self.name!r}: cost={self.cost}, expected > 0")
 
-    def evaluate(self, **fields: float | Sequence[object]) -> float:
+    def evaluate(self, **fields: object) -> float:
         """The margin of one problem given as numbers and nested lists, at a hundredth of the search accuracy."""
         if self.space is None or self.margin is None:
             raise ValueError(f"scope {self.name!r} is not stated on a problem space")
@@ -204,7 +204,7 @@ def _check_name(what: str, name: str) -> None:
 
 
 class NotRun(Exception):
-    """Raised by a scope's ``measure`` when it cannot run here; the message says why (an optional package is missing)."""
+    """Raised by a scope's ``measure`` when it cannot run here; the message says why (a missing package)."""
 
 
 class Verdict(StrEnum):

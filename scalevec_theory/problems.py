@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Problems:
-    """A batch of B problems of the same size: ``fields`` maps a name to a tensor ``(B, *shape)``, read as ``problems["T"]``."""
+    """A batch of B problems of one size: ``fields`` maps a name to a tensor ``(B, *shape)``, read as ``problems["T"]``."""
 
     dims: Mapping[str, int]
     fields: Mapping[str, Tensor]
@@ -251,7 +251,7 @@ class ProblemSpace:
         return [dict(zip(self.dims, s, strict=True)) for s in itertools.product(*self.dims.values())]
 
     def draw(self, n: int, dims: Mapping[str, int], rng: Rng) -> Problems:
-        """``n`` random problems of one size; their overall magnitudes vary by a factor of about ten from problem to problem."""
+        """``n`` random problems of one size, whose overall magnitudes vary by a factor of about ten."""
         magnitude = np.exp(rng.uniform(-1.5, 0.8, size=n))
         fields = {}
         for name, kind in self.fields.items():
@@ -278,7 +278,7 @@ class ProblemSpace:
         """Float64 problems from arrays ``(B, *shape)``."""
         return Problems(dict(dims), {k: torch.from_numpy(np.asarray(x, dtype=np.float64)) for k, x in fields.items()})
 
-    def problem(self, values: Mapping[str, float | Sequence[object]]) -> Problems:
+    def problem(self, values: Mapping[str, object]) -> Problems:
         """A batch of one problem from plain numbers and nested lists, sizes read off the shapes.
 
         Raises

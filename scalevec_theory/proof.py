@@ -149,7 +149,7 @@ def _vanishes(expression: Expr, hypotheses: Mapping[str, Relational], method: st
 
 
 def _zero_at_random_points(goal: Expr, quotients: list[Expr], basis: list[Expr], symbols: list[Expr]) -> bool:
-    """Re-check goal = Σ quotient · basis by plain rational arithmetic at three points, independently of the division."""
+    """Re-check goal = Σ quotient · basis by plain rational arithmetic at three points, apart from the division."""
     rng = np.random.default_rng(0)
     for _ in range(3):
         point = {s: Fraction(int(rng.integers(-50, 51)), int(rng.integers(1, 20))) for s in symbols}

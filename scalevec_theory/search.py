@@ -20,7 +20,7 @@ DESCENTS = 3
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What a search saw: the smallest margin with its numerical error, how many problems, and a verified problem if any."""
+    """What a search saw: the smallest margin with its error, how many problems, and a verified counterexample if any."""
 
     margin: float
     error: float
@@ -58,7 +58,7 @@ def violated(scope: Scope, problems: Problems, device: str = "cpu") -> Tensor:
 
 
 def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOutcome:
-    """Spend ``budget`` problems: half on random draws over every size, half on descent in the worst sizes; then shrink."""
+    """Spend ``budget`` problems: half on draws over every size, half on descent in the worst sizes; then shrink."""
     if scope.space is None or scope.margin is None:
         raise ValueError(f"scope {scope.name!r} is not stated on a problem space")
     if budget < 1:

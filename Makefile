@@ -1,0 +1,28 @@
+# Two commands: `make reproduce` and `make test`.  PYTHON=... chooses the interpreter (3.11 or newer).
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: reproduce test figures clean
+
+reproduce: .venv/installed
+	$(BIN)/scalevec check --report paper_checks.md
+	$(BIN)/scalevec figures
+
+test: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/scalevec check
+	$(BIN)/pytest -n 2 --dist loadfile
+
+.venv/installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than Python 3.11; run: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.txt)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	touch $@
+
+clean:
+	rm -rf .venv results

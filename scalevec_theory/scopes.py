@@ -1,0 +1,172 @@
+"""Ready-made scopes for the commonest kinds of claim about a parametrisation: conserved, dominates, grows like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from scalevec_theory.claim import Margin, Scope
+from scalevec_theory.flow import gradient_flow
+from scalevec_theory.losses import LeastSquares
+from scalevec_theory.parametrizations import Parametrization
+from scalevec_theory.problems import (
+    Between,
+    Diagonal,
+    Field,
+    Identity,
+    PositiveDefinite,
+    Problems,
+    ProblemSpace,
+    Real,
+    Zero,
+)
+
+INPUTS: dict[str, Callable[[], Field]] = {
+    "whitened": lambda: Identity("dd"),
+    "uncorrelated": lambda: Diagonal("dd"),
+    "correlated": lambda: PositiveDefinite("dd", high=20.0),
+}
+"""What is assumed of H = E[x xᵀ] in squared loss, by name."""
+
+SIZES = (1, 2, 3)
+HORIZONS = torch.logspace(-1, 1.3, 24, dtype=torch.float64)
+"""Saved times of a comparison, in units of 1/λ_max(H)."""
+
+GLOBAL_ERROR = 100.0
+"""Bound of the global over the local error tolerance of a flow to t = 20/λ_max; the flow's tests measure the ratio."""
+
+
+def _dims(*parametrizations: Parametrization) -> dict[str, tuple[int, ...]]:
+    letters = "".join("".join(p.axes.values()) + p.theta_rows for p in parametrizations) + "d"
+    return {letter: SIZES if letter != "b" else (2,) for letter in sorted(set(letters))}
+
+
+def _inputs(inputs: str) -> Field:
+    if inputs not in INPUTS:
+        raise ValueError(f"inputs={inputs!r}: expected one of {', '.join(INPUTS)}")
+    return INPUTS[inputs]()
+
+
+def _squared_loss(problems: Problems) -> LeastSquares:
+    T = problems["T"]
+    return LeastSquares(problems["H"], T.flatten(1, -2))
+
+
+def conserved(
+    parametrization: Parametrization,
+    quantity: Callable[[Mapping[str, Tensor]], Tensor],
+    *,
+    holds: bool = True,
+    accuracy: float = 1e-8,
+    dims: Mapping[str, tuple[int, ...]] | None = None,
+) -> Scope:
+    """The scope "``quantity`` is constant along gradient flow of ``parametrization``", searched on squared loss.
+
+    Parameters
+    ----------
+    quantity : blocks ``(B, S, *block)`` by name to values ``(B, S, ...)``.
+    dims : sizes to draw for each axis letter (default 1, 2 and 3).
+    """
+    fields: dict[str, Field] = {
+        "H": PositiveDefinite("dd", high=20.0),
+        "T": Real(parametrization.theta_rows + "d"),
+        **{block: Real(axes) for block, axes in parametrization.axes.items()},
+    }
+
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        times = torch.tensor([0.0, 0.3, 1.0, 3.0], dtype=torch.float64, device=problems["H"].device)
+        start = {block: problems[block] for block in parametrization.axes}
+        tolerance = accuracy / GLOBAL_ERROR
+        run = gradient_flow(parametrization, _squared_loss(problems), start, times, rtol=tolerance, atol=tolerance)
+        values = quantity(run.blocks)
+        size = torch.stack([x.flatten(2).square().sum(-1) for x in run.blocks.values()]).sum(0).amax(1)
+        return Margin.equal(values, values[:, :1], accuracy, scale=torch.maximum(size, values.abs().flatten(1).amax(1)))
+
+    space = ProblemSpace(
+        "squared loss with correlated inputs, any initial blocks", dict(dims or _dims(parametrization)), fields
+    )
+    statement = f"The quantity is constant along gradient flow of {parametrization.name}."
+    return Scope("conserved", statement, holds, space, margin, accuracy, cost=4)
+
+
+def dominates(
+    faster: Parametrization,
+    slower: Parametrization,
+    *,
+    inputs: str = "correlated",
+    zero_start: bool = True,
+    holds: bool = True,
+    accuracy: float = 1e-8,
+    dims: Mapping[str, tuple[int, ...]] | None = None,
+) -> Scope:
+    """The scope "gradient flow of ``faster`` never has the larger loss", from scales at standard start and the same W(0).
+
+    The margin is the least of (L_slower − L_faster)/L(0) over times up to 20/λ_max(H), as long as L_slower > 10⁻³ L(0).
+
+    Parameters
+    ----------
+    inputs : whitened, uncorrelated or correlated.
+    zero_start : W(0) = 0; otherwise standard normal.
+
+    Raises
+    ------
+    ValueError : unknown ``inputs``.
+    """
+    axes = max((faster.axes["W"], slower.axes["W"]), key=len)
+    fields = {
+        "H": _inputs(inputs),
+        "T": Real(axes),
+        "W0": Zero(axes) if zero_start else Real(axes),
+    }
+
+    def losses(parametrization: Parametrization, problems: Problems, accuracy: float) -> Tensor:
+        W0 = problems["W0"].flatten(1, -2) if len(parametrization.axes["W"]) == 2 else problems["W0"]
+        top = torch.linalg.eigvalsh(problems["H"])[:, -1:]
+        times = HORIZONS.to(top.device) / top
+        run = gradient_flow(
+            parametrization, _squared_loss(problems), parametrization.init(W0), times, rtol=accuracy, atol=accuracy
+        )
+        return run.loss
+
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        first = _squared_loss(problems).value(problems["W0"].flatten(1, -2))[:, None]
+        L_slow = losses(slower, problems, accuracy) / first
+        L_fast = losses(faster, problems, accuracy) / first
+        visible = (L_slow > 1e-3) | L_slow.isnan()
+        return Margin.at_least(
+            torch.where(visible, L_slow, torch.inf), torch.where(visible, L_fast, 0.0), GLOBAL_ERROR * accuracy
+        )
+
+    start = "W(0) = 0" if zero_start else "any W(0)"
+    space = ProblemSpace(f"squared loss, {inputs} inputs, {start}", dict(dims or _dims(faster, slower)), fields)
+    statement = f"Gradient flow of {faster.name} never has a larger loss than that of {slower.name}."
+    return Scope("dominates", statement, holds, space, margin, accuracy, cost=2)
+
+
+def grows_like(
+    function: Callable[[Tensor], Tensor],
+    exponent: float,
+    *,
+    low: float,
+    high: float,
+    tolerance: float = 0.05,
+    holds: bool = True,
+) -> Scope:
+    """The scope "``function(x)`` grows like x^exponent on [low, high]": every local slope lies within ``tolerance``.
+
+    Parameters
+    ----------
+    function : positive values ``(B,)`` at points ``(B,)``, exact enough that a slope over a factor 1.1 is.
+    """
+    if not 0 < low < high:
+        raise ValueError(f"low={low}, high={high}: expected 0 < low < high")
+
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        x = problems["x"]
+        slope = torch.log(function(1.05 * x) / function(x / 1.05)) / (2 * torch.log(torch.tensor(1.05, dtype=x.dtype)))
+        return Margin(tolerance - (slope - exponent).abs(), torch.zeros_like(x))
+
+    space = ProblemSpace(f"x in [{low}, {high}]", {}, {"x": Between("", low, high)})
+    return Scope("exponent", f"The function grows like x^{exponent:g} on [{low:g}, {high:g}].", holds, space, margin)

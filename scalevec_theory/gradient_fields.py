@@ -69,8 +69,9 @@ class PolynomialFields:
         """
         variables = dict(zip(self.symbols, self.generators[self.parameters], strict=True))
         named = {s.name: s for s in self.symbols}
+        expression = exact(expression)
         expression = expression.xreplace({s: named.get(s.name, s) for s in expression.free_symbols})
-        numerator, denominator = _Reader(variables, {}, {}).fraction(exact(expression))
+        numerator, denominator = _Reader(variables, {}, {}).fraction(expression)
         if not denominator.is_constant():
             raise ValueError(f"{expression}: expected a polynomial in {', '.join(map(str, self.symbols))}")
         return numerator / denominator.leading_coefficient()
@@ -87,7 +88,7 @@ class PolynomialFields:
         ------
         ValueError : no such point was found.
         """
-        for _ in range(100):
+        for _ in range(10):
             point = [random_rational(rng) for _ in self.generators]
             taken: set[int] = set()
             for m, (q, R) in enumerate(self.radicals):
@@ -110,7 +111,8 @@ def gradient_fields(
     ----------
     parametrization : a ``Parametrization``, or a function whose arguments are named blocks with their shapes as
         default values, ``def two_layer(U=(2, 3), V=(3, 2)): return U @ V``.  It receives object arrays of positive
-        symbols and returns an array of expressions built from + − × ÷, rational powers and exponentials.
+        symbols and returns an array of expressions built from + − × ÷, rational powers and exponentials; a test on
+        the sign of a parameter takes the positive branch.
     dims : the dimensions of a ``Parametrization``, e.g. ``{"c": 2, "d": 3}``.
 
     Raises

@@ -73,8 +73,8 @@ class Laws:
             )
         elif self.closed:
             lines.append(
-                f"incomplete: {self.independent} of at most {self.total} independent laws; no further bracket raised the "
-                "rank at either point, so the others are missing from this list (try a higher degree)"
+                f"incomplete: {self.independent} of at most {self.total} independent laws; no further bracket "
+                "raised the rank at either point, so the others are missing from this list (try a higher degree)"
             )
         else:
             lines.append(
@@ -148,6 +148,8 @@ def certify_laws(
 
 
 def _count(fields: PolynomialFields, laws: list[fmpq_mpoly], degree: int, seed: int, max_brackets: int) -> Laws:
+    if seed < 0 or max_brackets < 0:
+        raise ValueError(f"seed={seed}, max_brackets={max_brackets}: expected integers >= 0")
     rng = np.random.default_rng(seed)
     points = (fields.sample(rng), fields.sample(rng))
     parameters = range(len(fields.generators))[fields.parameters]
@@ -198,6 +200,8 @@ def lie_rank(fields: PolynomialFields, points: Sequence[Point], bound: int, max_
         added: list[tuple[Field, list[tuple[list[fmpq], fmpq_mat]]]] = []
         for Z, Z_jets in generation:
             for X, X_jets in original:
+                if X is Z:
+                    continue
                 if len(rows[0]) == bound:
                     return bound, brackets, False
                 if brackets == max_brackets:
@@ -233,7 +237,7 @@ def polynomial_laws(fields: PolynomialFields, degree: int) -> list[fmpq_mpoly]:
     of monomials that share an equation.  A law that is a polynomial in laws of lower degree is left out.
     """
     D = len(fields.symbols)
-    if degree < 1:
+    if not isinstance(degree, int) or degree < 1:
         raise ValueError(f"degree={degree}: expected an integer >= 1")
     if comb(D + degree, degree) > MAX_MONOMIALS:
         raise ValueError(f"degree={degree}: {D} parameters have more than {MAX_MONOMIALS} monomials up to this degree")

@@ -24,7 +24,7 @@ def make_power(point: list[fmpq], m: int, q: int, R: fmpq_mpoly, own: list[int],
     Small integers are tried first.  A square root of a quadratic then moves along a random line to the second point
     where it meets the line y = y0 + slope t, which is rational and generic.
     """
-    for _ in range(5000):
+    for _ in range(3000):
         root = _root(R(*point), q)
         if root is not None:
             break

@@ -122,7 +122,7 @@ def blame(path: str | Path, error: BaseException) -> str:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == Path(path).resolve():
             line = trace.tb_lineno
         trace = trace.tb_next
-    if isinstance(error, SyntaxError):
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == Path(path).resolve():
         line = error.lineno
     message = " ".join(str(error).split())
     return f"{path}{f':{line}' if line else ''}: {type(error).__name__}{f': {message}' if message else ''}"

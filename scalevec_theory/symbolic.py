@@ -84,7 +84,7 @@ def evaluate(
     try:
         theta = function(**{b: a.reshape(batch + a.shape) for b, a in blocks.items()})
     except Exception as error:
-        raise ValueError(f"{name} raised {type(error).__name__}: {error}") from error
+        raise ValueError(f"{name} raised {type(error).__name__}: {' '.join(str(error).split())}") from error
     if not isinstance(theta, np.ndarray | sympy.Expr):
         raise ValueError(f"{name} returned {type(theta).__name__}; expected an array of expressions of its blocks")
     entries = np.asarray(theta, dtype=object).ravel().tolist()

@@ -110,7 +110,7 @@ def measured(
     seed: int | None = None,
     counterexample: Counterexample | None = None,
 ) -> Evidence:
-    """Evidence from a measurement; it decides only if ``margin`` is beyond ``Z_SCORE`` standard errors plus ``error``."""
+    """Evidence from a measurement; it decides if ``margin`` is beyond ``Z_SCORE`` standard errors plus ``error``."""
     if kind not in ("simulation", "training"):
         raise ValueError(f"kind={kind!r}: expected 'simulation' or 'training'")
     band = Z_SCORE * stderr + error

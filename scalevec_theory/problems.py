@@ -17,7 +17,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Problems:
-    """A batch of B problems of one size: ``fields`` maps a name to a tensor ``(B, *shape)``, read as ``problems["T"]``."""
+    """A batch of B problems of one size: ``fields`` maps a name to a tensor ``(B, *shape)``; read ``problems["T"]``."""
 
     dims: Mapping[str, int]
     fields: Mapping[str, Tensor]
@@ -167,6 +167,10 @@ class Diagonal(_SquareMatrix):
             x == diagonal[..., None] * np.eye(x.shape[-1])
         )
 
+    def perturb(self, x: FloatArray, rng: Rng, step: float) -> FloatArray:
+        diagonal = np.diagonal(x, axis1=-2, axis2=-1)
+        return super().perturb(diagonal, rng, step)[..., None] * np.eye(x.shape[-1])
+
     def groups(self, shape: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ...]]:
         for i in range(shape[0]):
             yield ((i, i),)
@@ -180,11 +184,10 @@ class PositiveDefinite(_SquareMatrix):
     high: float = 100.0
 
     def decode(self, z: FloatArray, dims: Mapping[str, int]) -> FloatArray:
-        H = z @ np.swapaxes(z, -1, -2)
-        shift = np.maximum(self.low - np.linalg.eigvalsh(H)[..., 0], 0.0) * 1.001
-        H = H + shift[..., None, None] * self._identity(dims)
-        top = np.linalg.eigvalsh(H)[..., -1]
-        return H * np.minimum(1.0, 0.999 * self.high / top)[..., None, None]
+        eigenvalues, vectors = np.linalg.eigh(z @ np.swapaxes(z, -1, -2))
+        eigenvalues = np.clip(eigenvalues, 1.001 * self.low, 0.999 * self.high)
+        H = (vectors * eigenvalues[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+        return 0.5 * (H + np.swapaxes(H, -1, -2))
 
     def contains(self, x: FloatArray) -> FloatArray:
         symmetric = _all(x == np.swapaxes(x, -1, -2))

@@ -101,7 +101,7 @@ def dominates(
     accuracy: float = 1e-8,
     dims: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Scope:
-    """The scope "gradient flow of ``faster`` never has the larger loss", from scales at standard start and the same W(0).
+    """The scope "gradient flow of ``faster`` never has the larger loss", from standard scales and the same W(0).
 
     The margin is the least of (L_slower − L_faster)/L(0) over times up to 20/λ_max(H), as long as L_slower > 10⁻³ L(0).
 

@@ -20,7 +20,7 @@ DESCENTS = 3
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What a search saw: the smallest margin with its error, how many problems, and a verified counterexample if any."""
+    """What a search saw: the smallest margin with its error, how many problems, and a verified counterexample."""
 
     margin: float
     error: float

@@ -71,7 +71,7 @@ def losses(c: int, d: int) -> st.SearchStrategy[LeastSquares | CrossEntropy]:
 
 
 def assert_holds(scope: Scope | str, *, effort: str = "quick", seed: int = 0, budget: int | None = None) -> None:
-    """Fail unless the scope (or ``"claim:scope"``) is proved or confirmed; the failure shows the counterexample as code."""
+    """Fail unless the scope (or ``"claim:scope"``) is proved or confirmed; the failure shows a counterexample."""
     scope, source = _resolve(scope)
     result = _check(scope, effort, seed, budget)
     if result.verdict not in (Verdict.PROVED, Verdict.CONFIRMED):
@@ -168,7 +168,7 @@ def _explain(scope: Scope, source: Source, result: Result, expectation: str) -> 
 
 
 def _resolve(scope: Scope | str) -> tuple[Scope, Source]:
-    """The scope and how to name it in code: by its address, in the file of a loaded module where it is not installed."""
+    """The scope and how to name it in code: by its address, in the file that defines it where not installed."""
     if isinstance(scope, str):
         return find_scope(scope), installed_source(scope)
     for module in list(sys.modules.values()):

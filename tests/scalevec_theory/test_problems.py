@@ -1,0 +1,108 @@
+"""Problem spaces: what is drawn belongs to the space, and what violates an assumption does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from scalevec_theory.problems import (
+    Between,
+    Diagonal,
+    Field,
+    Identity,
+    PositiveDefinite,
+    Probabilities,
+    ProblemSpace,
+    Real,
+    Zero,
+)
+
+KINDS: dict[str, Field] = {
+    "real": Real("cd"),
+    "between": Between("d", 0.5, 2.0),
+    "zero": Zero("cd"),
+    "identity": Identity("dd"),
+    "diagonal": Diagonal("dd", 0.5, 2.0),
+    "positive definite": PositiveDefinite("dd", 0.1, 5.0),
+    "probabilities": Probabilities("dc"),
+}
+OUTSIDE = {
+    "real": lambda x: x * np.nan,
+    "between": lambda x: x + 2.0,
+    "zero": lambda x: x + 1e-9,
+    "identity": lambda x: 1.01 * x,
+    "diagonal": lambda x: x + 1e-3,
+    "positive definite": lambda x: x - 6.0 * np.eye(3),
+    "probabilities": lambda x: 1.01 * x,
+}
+DIMS = {"c": 2, "d": 3}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_draws_and_only_they_belong_to_their_field(name: str) -> None:
+    kind = KINDS[name]
+    z = np.random.default_rng(0).standard_normal((50, *kind.latent_shape(DIMS)))
+    x = kind.decode(z, DIMS)
+    assert x.shape == (50, *kind.shape(DIMS))
+    assert kind.contains(x).all()
+    assert not kind.contains(OUTSIDE[name](x)).any()
+
+
+@pytest.mark.parametrize("name", ["real", "positive definite", "probabilities", "diagonal"])
+def test_neighbours_are_near_and_different(name: str) -> None:
+    kind = KINDS[name]
+    rng = np.random.default_rng(1)
+    x = kind.decode(rng.standard_normal((200, *kind.latent_shape(DIMS))), DIMS)
+    y = kind.perturb(x, rng, 1e-3)
+    relative = np.abs(y - x).reshape(200, -1).max(-1) / np.abs(x).reshape(200, -1).max(-1)
+    assert 0 < relative.min() and relative.max() < 1e-2
+    assert kind.contains(y).mean() > 0.5
+
+
+def test_asymmetric_matrices_are_not_positive_definite() -> None:
+    assert not PositiveDefinite("dd").contains(np.array([[[2.0, 0.5], [0.4, 2.0]]])).any()
+
+
+SPACE = ProblemSpace(
+    "correlated inputs", {"c": (1, 3), "d": (2,)}, {"H": PositiveDefinite("dd"), "T": Real("cd"), "rate": Between("")}
+)
+
+
+def test_the_same_seed_draws_the_same_problems() -> None:
+    first, second, other = (SPACE.draw(5, DIMS, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first["T"], second["T"]) and not torch.equal(first["T"], other["T"])
+
+
+def test_a_problem_is_read_from_plain_numbers() -> None:
+    p = SPACE.problem({"H": [[4, 1], [1, 0.3]], "T": [[0.2, 2], [1, 0]], "rate": 1})
+    assert p.dims == {"c": 2, "d": 2} and len(p) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"H": [[1, 2], [2, 1]]}, "violates the assumptions"),
+        ({"T": [1, 2]}, "T has shape"),
+        ({"T": [[1.0, 2.0, 3.0]]}, "d=2 elsewhere"),
+        ({"T": [[1.0, 2.0]] * 4}, "violates the assumptions"),
+        ({"X": 1.0}, "this problem space has"),
+    ],
+)
+def test_a_wrong_problem_is_refused_by_name(change: dict[str, object], message: str) -> None:
+    values = {"H": [[4, 1], [1, 0.3]], "T": [[0.2, 2.0]], "rate": 1.0} | change
+    with pytest.raises(ValueError, match=message):
+        SPACE.problem(values)
+
+
+def test_a_space_refuses_sizes_below_one_and_unknown_axes() -> None:
+    with pytest.raises(ValueError, match="dims\\['d'\\]"):
+        ProblemSpace("", {"d": (0,)}, {"T": Real("d")})
+    with pytest.raises(ValueError, match="axes 'cd'"):
+        ProblemSpace("", {"d": (1,)}, {"T": Real("cd")})
+
+
+def test_a_condition_across_fields_restricts_the_space() -> None:
+    space = ProblemSpace("x > y", {}, {"x": Real(""), "y": Real("")}, where=lambda p: p["x"] > p["y"])
+    inside = space.contains(space.draw(1000, {}, np.random.default_rng(0)))
+    assert 0.4 < inside.double().mean() < 0.6

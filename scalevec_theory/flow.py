@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scalevec_theory.flow_kernels import B5, A, C, D, E
+from scalevec_theory import flow_kernels as pair
+from scalevec_theory.flow_kernels import NON_FINITE, OK, STEP_LIMIT
 from scalevec_theory.losses import LeastSquares, Loss
 from scalevec_theory.parametrizations import Parametrization
-
-OK, STEP_LIMIT, NON_FINITE = 0, 1, 2
-"""Status of a problem: integrated to the last time; more than ``max_steps`` steps; NaN, infinity or blow-up."""
 
 Blocks = dict[str, Tensor]
 
@@ -98,8 +96,8 @@ def check_start(
 
     Raises
     ------
-    ValueError : a block is missing, unknown, misshapen or not floating point, dtypes or batch sizes differ, the loss does
-        not fit θ, a weight decay is negative, not finite or names no block, or the device is not there.
+    ValueError : a block is missing, unknown, misshapen or not floating point, dtypes or batch sizes differ, the loss
+        does not fit θ, a weight decay is negative, not finite or names no block, or the device is not there.
     """
     names = list(parametrization.axes)
     for name in start:
@@ -145,7 +143,7 @@ def check_start(
         raise ValueError(f"loss does not apply to theta of shape {tuple(theta.shape)}: {error}") from error
     if value.shape != theta.shape[:1] or gradient.shape != theta.shape or gradient.dtype != theta.dtype:
         raise ValueError(
-            f"loss maps theta {tuple(theta.shape)} {theta.dtype} to a value of shape {tuple(value.shape)} and a gradient"
+            f"loss maps theta {tuple(theta.shape)} {theta.dtype} to a value {tuple(value.shape)} and a gradient"
             f" {tuple(gradient.shape)} {gradient.dtype}: expected ({theta.shape[0]},) and that of theta"
         )
     return loss, blocks, decay
@@ -215,7 +213,7 @@ def gradient_flow(
 
 
 def _flatten(blocks: Blocks) -> Tensor:
-    return torch.cat([block.flatten(1) for block in blocks.values()], 1)
+    return torch.cat([block.unsqueeze(-1).flatten(1) for block in blocks.values()], 1)
 
 
 def _unflatten(y: Tensor, like: Blocks) -> Blocks:
@@ -248,74 +246,70 @@ def _integrate(
     saved = start.new_full((B, S, n), math.nan)
     status = torch.full((B,), OK, device=start.device)
     steps = torch.zeros_like(status)
-    a, b, e, dense = (torch.as_tensor(x).to(start) for x in (A, B5, E, D))
-    tiny = 16 * torch.finfo(start.dtype).eps
+    stages, errors, dense = (torch.as_tensor(x).to(start) for x in (pair.A, pair.E, pair.D))
 
-    # Everything below concerns the problems still running: `rows` says which they are.
+    # From here on everything concerns the problems still running: `rows` says which they are.
     rows = torch.arange(B, device=start.device)
-    y, t, until = start, start.new_zeros(B), times
-    next_save = torch.zeros_like(rows)
+    y, t, end, until = start, start.new_zeros(B), times[:, -1], times
+    log_before, saves = torch.zeros_like(t), (until[:, 0] == 0).long()
+    saved[:, 0] = torch.where((saves == 1)[:, None], y, math.nan)
     f = field(y, loss)
-    scale = atol + rtol * y.abs()
-    h = 0.01 * _norm(y / scale).clamp_min(1e-5) / _norm(f / scale).clamp_min(1e-5)
-    y_euler = y + h[:, None] * f
-    curvature = _norm((field(y_euler, loss) - f) / scale) / h
-    slope = torch.maximum(curvature, _norm(f / scale)).clamp_min(1e-15)
-    h = torch.minimum(100 * h, (0.01 / slope) ** 0.2).nan_to_num(1e-6)
-    previous_error = torch.ones_like(t)
-    live = f.isfinite().all(1) & y.isfinite().all(1)
-    status[~live] = NON_FINITE
-    at_start = live & (until[:, 0] == 0)
-    saved[rows[at_start], 0] = y[at_start]
-    next_save += at_start
-    live &= next_save < S
+    h = _first_step(y, f, rtol, atol)
+    status[h.isnan()] = NON_FINITE
+    live = (saves < S) & ~h.isnan()
 
     while live.any():
         if live.sum() < 0.75 * len(rows):
             keep = live.nonzero()[:, 0]
             loss = loss.select(keep)
-            rows, y, f, t, h, until = rows[keep], y[keep], f[keep], t[keep], h[keep], until[keep]
-            next_save, previous_error, live = next_save[keep], previous_error[keep], live[keep]
-        h = torch.minimum(h, (until[:, -1] - t).clamp_min(0))
-        k = [f]
-        for stage in range(1, len(C)):
-            k.append(field(y + h[:, None] * torch.einsum("s,sbn->bn", a[stage, :stage], torch.stack(k)), loss))
-        K = torch.stack(k)
-        y_new = y + h[:, None] * torch.einsum("s,sbn->bn", b, K)
-        error = _norm(
-            h[:, None] * torch.einsum("s,sbn->bn", e, K) / (atol + rtol * torch.maximum(y.abs(), y_new.abs()))
-        )
-        finite = error.isfinite() & y_new.isfinite().all(1)
-        accept = live & finite & (error <= 1)
+            rows, y, f, t, h, end, until, saves, log_before, live = (
+                x[keep] for x in (rows, y, f, t, h, end, until, saves, log_before, live)
+            )
+        final = t + h >= end * (1 - pair.SHORTEST)
+        h = torch.where(final, end - t, h)
+        K = [f]
+        for stage in range(1, pair.STAGES):
+            z = y + h[:, None] * torch.einsum("s,sbn->bn", stages[stage, :stage], torch.stack(K))
+            K.append(field(z, loss))
+        slopes = torch.stack(K)
+        error = h[:, None] * torch.einsum("s,sbn->bn", errors, slopes)
+        squared_error = (error / (atol + rtol * torch.maximum(y.abs(), z.abs()))).square().mean(1)
+        accept = live & (squared_error <= 1)
         steps[rows] += live.long()
 
-        last = t + h >= until[:, -1] - tiny * until[:, -1]
-        t_new = torch.where(last, until[:, -1], t + h)
+        reached = torch.where(final, end, t + h)
         while True:
-            when = until.gather(1, next_save.clamp_max(S - 1)[:, None])[:, 0]
-            save = accept & (next_save < S) & (when <= t_new)
+            when = until.gather(1, saves.clamp_max(S - 1)[:, None])[:, 0]
+            save = accept & (saves < S) & (when <= reached)
             if not save.any():
                 break
-            x = ((when - t) / h).clamp(0, 1)
-            powers = torch.stack([x ** (p + 1) for p in range(dense.shape[1])])
-            weights = dense @ powers
-            value = y + h[:, None] * torch.einsum("sb,sbn->bn", weights, K)
-            value = torch.where((when == t_new)[:, None], y_new, value)
-            saved[rows[save], next_save[save]] = value[save]
-            next_save = next_save + save
+            x = (when - t) / h
+            weights = dense @ torch.stack([x ** (p + 1) for p in range(dense.shape[1])])
+            value = y + h[:, None] * torch.einsum("sb,sbn->bn", weights, slopes)
+            saved[rows[save], saves[save]] = value[save]
+            saves = saves + save
 
-        grow = 0.9 * error.clamp_min(1e-10) ** -0.14 * previous_error**0.08
-        factor = torch.where(accept, grow.clamp(0.2, 10.0), (0.9 * error**-0.2).clamp(0.1, 0.9))
-        h_next = h * torch.where(finite, factor, 0.1)
-        t = torch.where(accept, t_new, t)
-        y = torch.where(accept[:, None], y_new, y)
+        log_error = 0.5 * squared_error.clamp_min(pair.SMALLEST_ERROR**2).log()
+        onward = pair.SAFETY * torch.exp(pair.PROPORTIONAL * log_error + pair.INTEGRAL * log_before)
+        again = (pair.SAFETY * squared_error ** (pair.RETRY / 2)).nan_to_num(0.0).clamp_min(pair.SHRINK)
+        h = torch.where(live, h * torch.where(accept, onward, again), h)
+        t = torch.where(accept, reached, t)
+        y = torch.where(accept[:, None], z, y)
         f = torch.where(accept[:, None], K[-1], f)
-        previous_error = torch.where(accept, error.clamp_min(1e-4), previous_error)
-        h = torch.where(live, h_next, h)
-        live &= next_save < S
-        underflow = live & (h <= tiny * t.clamp_min(torch.finfo(t.dtype).tiny))
-        exhausted = live & ~underflow & (steps[rows] >= max_steps)
-        status[rows[underflow]] = NON_FINITE
+        log_before = torch.where(accept, log_error, log_before)
+        live &= saves < S
+        stuck = live & ~((h > pair.SHORTEST * t) & (h >= 1e-100))
+        exhausted = live & ~stuck & (steps[rows] >= max_steps)
+        status[rows[stuck]] = NON_FINITE
         status[rows[exhausted]] = STEP_LIMIT
-        live &= ~(underflow | exhausted)
+        live &= ~(stuck | exhausted)
     return saved, status, steps
+
+
+def _first_step(y: Tensor, f: Tensor, rtol: float, atol: float) -> Tensor:
+    """First steps ``(B,)`` for error control to correct; NaN where the state or its derivative is not finite."""
+    scale = atol + rtol * y.abs()
+    size, slope = _norm(y / scale), _norm(f / scale)
+    h = (0.01 / slope.clamp_min(1e-15)) ** 0.2
+    h = torch.where((size > 1) & (slope > 1e-15), torch.minimum(h, 0.01 * size / slope), h)
+    return torch.where(size.isfinite() & slope.isfinite(), h, math.nan)

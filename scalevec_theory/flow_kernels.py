@@ -1,32 +1,430 @@
-"""The Runge–Kutta pair of `flow`, and compiled right-hand sides for the built-in parametrisations."""
+"""Compiled gradient flow of least squares for θ = diag(u) W diag(v) with u, v learned or fixed at 1.
+
+One problem's state, its stages, H and T lie in one scratch array in the first-level cache; a thread integrates its
+problems one after another and allocates nothing in between.  W is cut into tiles of ROWS × LANES entries, padded with
+zeros, which stay zero.  Numba's vectoriser needs long loops and proof that arrays do not overlap; with a handful of
+parameters there is neither, so the kernels say themselves which LANES doubles travel together, and LLVM maps them to
+the registers of the processor at hand.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+import operator
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-# Dormand and Prince (1980), order 5(4), first same as last; dense output of order 4 by Shampine (1986).
-C = np.array([0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1])
+import numpy as np
+from llvmlite import ir
+from numba import njit
+from numba.core import cgutils, types
+from numba.core.typing import signature
+from numba.core.typing.templates import ConcreteTemplate, infer_global
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+OK, STEP_LIMIT, NON_FINITE = 0, 1, 2
+
+# Tsitouras (2011), "Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption": nodes C,
+# stages A (the last row is the step, so the last stage is the next step's first), error weights E, and dense output of
+# order 4, stage weights D[:, 0] x + ... + D[:, 3] x⁴ at the fraction x of the step.
+C = np.array([0, 0.161, 0.327, 0.9, 0.9800255409045097, 1, 1])
 A = np.array(
     [
         [0, 0, 0, 0, 0, 0],
-        [1 / 5, 0, 0, 0, 0, 0],
-        [3 / 40, 9 / 40, 0, 0, 0, 0],
-        [44 / 45, -56 / 15, 32 / 9, 0, 0, 0],
-        [19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729, 0, 0],
-        [9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656, 0],
-        [35 / 384, 0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84],
+        [0.161, 0, 0, 0, 0, 0],
+        [-0.008480655492356989, 0.335480655492357, 0, 0, 0, 0],
+        [2.8971530571054935, -6.359448489975075, 4.3622954328695815, 0, 0, 0],
+        [5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525, 0, 0],
+        [5.86145544294642, -12.92096931784711, 8.159367898576159, -0.071584973281401, -0.028269050394068383, 0],
+        [0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742, -3.290069515436081, 2.324710524099774],
     ]
 )
-B5 = np.append(A[6], 0)
-E = np.array([71 / 57600, 0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40])
+E = np.array(
+    [
+        0.0017800110522257773,
+        0.0008164344596567463,
+        -0.007880878010261994,
+        0.1447110071732629,
+        -0.5823571654525552,
+        0.45808210592918686,
+        -1 / 66,
+    ]
+)
 D = np.array(
     [
-        [1, -8048581381 / 2820520608, 8663915743 / 2820520608, -12715105075 / 11282082432],
-        [0, 0, 0, 0],
-        [0, 131558114200 / 32700410799, -68118460800 / 10900136933, 87487479700 / 32700410799],
-        [0, -1754552775 / 470086768, 14199869525 / 1410260304, -10690763975 / 1880347072],
-        [0, 127303824393 / 49829197408, -318862633887 / 49829197408, 701980252875 / 199316789632],
-        [0, -282668133 / 205662961, 2019193451 / 616988883, -1453857185 / 822651844],
-        [0, 40617522 / 29380423, -110615467 / 29380423, 69997945 / 29380423],
+        [1, -2.763706197274826, 2.9132554618219126, -1.0530884977290216],
+        [0, 0.1317, -0.2234, 0.1017],
+        [0, 3.9302962368947516, -5.941033872131505, 2.490627285651253],
+        [0, -12.411077166933676, 30.33818863028232, -16.548102889244902],
+        [0, 37.50931341651104, -88.1789048947664, 47.37952196281928],
+        [0, -27.896526289197286, 65.09189467479366, -34.87065786149661],
+        [0, 1.5, -4, 2.5],
     ]
 )
+STAGES = len(C)
+
+# Step size control by proportional and integral feedback (Hairer, Norsett, Wanner, II.4): an accepted step is
+# multiplied by SAFETY e^PROPORTIONAL e₋^INTEGRAL, where e and e₋ are this and the last accepted step's error over the
+# tolerance, each at least SMALLEST_ERROR; a rejected one by SAFETY e^RETRY, at least SHRINK, which also follows a NaN.
+SAFETY, PROPORTIONAL, INTEGRAL, RETRY, SHRINK, SMALLEST_ERROR = 0.9, -0.17, 0.04, -0.2, 0.1, 1e-5
+# A step below this fraction of the time reached cannot be taken: the solution blows up or its derivative is not finite.
+SHORTEST = 16 * float(np.finfo(float).eps)
+
+LANES, ROWS = 8, 4
+_IR = ir.VectorType(ir.DoubleType(), LANES)
+
+
+class _VectorType(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name=f"float64x{LANES}")
+
+
+_vector = _VectorType()
+
+
+@register_model(_VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, type_: Any) -> None:
+        super().__init__(manager, type_, _IR)
+
+
+def _broadcast(builder: Any, value: Any) -> Any:
+    """The vector all of whose entries are ``value``; a vector as it is."""
+    if value.type == _IR:
+        return value
+    first = builder.insert_element(ir.Constant(_IR, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(first, ir.Constant(_IR, ir.Undefined), zeros)
+
+
+def _define(operation: Any, instruction: str) -> None:
+    """``operation`` between vectors, and between a vector and a number."""
+    operands = ((_vector, _vector), (_vector, types.float64), (types.float64, _vector))
+
+    class Template(ConcreteTemplate):
+        cases = [signature(_vector, *pair) for pair in operands]  # noqa: RUF012
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        x, y = (_broadcast(builder, a) for a in args)
+        return getattr(builder, instruction)(x, y, flags=("contract",))
+
+    infer_global(operation)(Template)
+    for pair in operands:
+        lower_builtin(operation, *pair)(lower)
+
+
+_define(operator.add, "fadd")
+_define(operator.sub, "fsub")
+_define(operator.mul, "fmul")
+_define(operator.truediv, "fdiv")
+
+
+def _pointer(context: Any, builder: Any, sig: Any, args: Any, element: Any) -> Any:
+    data = context.make_array(sig.args[0])(context, builder, args[0]).data
+    return builder.bitcast(builder.gep(data, [args[1]]), element.as_pointer())
+
+
+@intrinsic
+def _load(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index : index + LANES]``, unchecked."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(_pointer(context, builder, sig, args, _IR), align=8)
+
+    return _vector(array, types.intp), lower
+
+
+@intrinsic
+def _store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Set ``array[index : index + LANES]``, unchecked."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, sig, args, _IR), align=8)
+
+    return types.void(array, types.intp, _vector), lower
+
+
+@intrinsic
+def _item(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index]``, unchecked and never counted from the end."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.load(_pointer(context, builder, sig, args, ir.DoubleType()))
+
+    return types.float64(array, types.intp), lower
+
+
+@intrinsic
+def _zeros(typing: Any) -> Any:
+    return _vector(), lambda context, builder, sig, args: ir.Constant(_IR, [0.0] * LANES)
+
+
+@intrinsic
+def _larger_magnitude(typing: Any, x: Any, y: Any) -> Any:
+    """max(|x|, |y|) entry by entry."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        name, function = f"llvm.fabs.v{LANES}f64", ir.FunctionType(_IR, [_IR])
+        absolute = cgutils.get_or_insert_function(builder.module, function, name)
+        a, b = (builder.call(absolute, [value]) for value in args)
+        return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+    return _vector(_vector, _vector), lower
+
+
+@intrinsic
+def _sum(typing: Any, x: Any) -> Any:
+    """The sum of the entries, halves first, so that the order is the same on every processor."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value, lanes = args[0], LANES
+        while lanes > 1:
+            lanes //= 2
+            undefined = ir.Constant(value.type, ir.Undefined)
+            masks = [ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(range(k, k + lanes))) for k in (0, lanes)]
+            value = builder.fadd(*(builder.shuffle_vector(value, undefined, mask) for mask in masks))
+        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+    return types.float64(_vector), lower
+
+
+_INLINE: dict[str, Any] = {"nogil": True, "forceinline": True}
+
+
+@njit(**_INLINE)  # type: ignore[untyped-decorator]
+def _velocity(s, z, H, T, residual, out, c, d, width, decay, has_u, has_v):  # type: ignore[no-untyped-def]
+    """Write the flow at state s[z:] to s[out:]: with G = (θ − T) H,
+
+    Ẇ_ij = −u_i G_ij v_j − λ_W W_ij,  v̇_j = −Σ_i u_i W_ij G_ij − λ_v v_j,  u̇_i = −Σ_j W_ij v_j G_ij − λ_u u_i.
+    """
+    W, u = width, width + c * width
+    decay_u, decay_v, decay_W = decay
+    for i in range(0, c, ROWS):
+        for j in range(0, width, LANES):
+            v = _load(s, z + j)
+            for r in range(ROWS):
+                at = (i + r) * width + j
+                _store(s, residual + at, _item(s, z + u + i + r) * (_load(s, z + W + at) * v) - _load(s, T + at))
+    if has_u:
+        for i in range(0, c):
+            s[out + u + i] = -decay_u * _item(s, z + u + i)
+    for j in range(0, width, LANES):
+        v = _load(s, z + j)
+        pull_v = decay_v * v
+        for i in range(0, c, ROWS):
+            G0, G1, G2, G3 = _zeros(), _zeros(), _zeros(), _zeros()
+            row, at = residual + i * width, H + j
+            for k in range(d):
+                h = _load(s, at)
+                G0 = G0 + _item(s, row + k) * h
+                G1 = G1 + _item(s, row + width + k) * h
+                G2 = G2 + _item(s, row + 2 * width + k) * h
+                G3 = G3 + _item(s, row + 3 * width + k) * h
+                at += width
+            for r in range(ROWS):
+                G = G0 if r == 0 else (G1 if r == 1 else (G2 if r == 2 else G3))
+                at = W + (i + r) * width + j
+                w = _load(s, z + at)
+                uG = _item(s, z + u + i + r) * G
+                _store(s, out + at, _zeros() - (uG * v + decay_W * w))
+                pull_v = pull_v + uG * w
+                if has_u:
+                    s[out + u + i + r] -= _sum(w * v * G)
+        if has_v:
+            _store(s, out + j, _zeros() - pull_v)
+
+
+@njit(**_INLINE)  # type: ignore[untyped-decorator]
+def _stage(s, y, K, n, stage, h, z):  # type: ignore[no-untyped-def]
+    """Write the argument of the given stage (a constant at every call, so that the sum is unrolled) to s[z:]."""
+    for i in range(0, n, LANES):
+        slope = _zeros()
+        for j in range(stage):
+            slope = slope + A[stage, j] * _load(s, K + j * n + i)
+        _store(s, z + i, _load(s, y + i) + h * slope)
+
+
+@njit(**_INLINE)  # type: ignore[untyped-decorator]
+def _squared_error(s, y, z, K, n, h, rtol, atol):  # type: ignore[no-untyped-def]
+    """Σ (error / (atol + rtol max(|y|, |z|)))² of the step from s[y:] to s[z:]."""
+    squares = _zeros()
+    for i in range(0, n, LANES):
+        error = _zeros()
+        for j in range(STAGES):
+            error = error + E[j] * _load(s, K + j * n + i)
+        ratio = h * error / (atol + rtol * _larger_magnitude(_load(s, y + i), _load(s, z + i)))
+        squares = squares + ratio * ratio
+    return _sum(squares)
+
+
+@njit(**_INLINE)  # type: ignore[untyped-decorator]
+def _interpolate(s, y, K, n, h, x, z):  # type: ignore[no-untyped-def]
+    """Write the state at the fraction x of the step from s[y:] to s[z:]."""
+    for i in range(0, n, LANES):
+        slope = _zeros()
+        for j in range(STAGES):
+            slope = slope + x * (D[j, 0] + x * (D[j, 1] + x * (D[j, 2] + x * D[j, 3]))) * _load(s, K + j * n + i)
+        _store(s, z + i, _load(s, y + i) + h * slope)
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _first_step(s, y, K, n, count, rtol, atol):  # type: ignore[no-untyped-def]
+    """A first step for error control to correct; NaN if the state or its derivative is not finite."""
+    size, slope = 0.0, 0.0
+    for i in range(n):
+        scale = atol + rtol * abs(s[y + i])
+        size += (s[y + i] / scale) ** 2
+        slope += (s[K + i] / scale) ** 2
+    size, slope = math.sqrt(size / count), math.sqrt(slope / count)
+    if not (size < math.inf and slope < math.inf):
+        return math.nan
+    h = (0.01 / max(slope, 1e-15)) ** 0.2
+    return min(h, 0.01 * size / slope) if size > 1 and slope > 1e-15 else h
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _write(s, at, width, at_u, b, m, out_u, out_v, out_W):  # type: ignore[no-untyped-def]
+    """Copy the state at s[at:], without its padding, to saved point m of problem b."""
+    for i in range(out_u.shape[2]):
+        out_u[b, m, i] = s[at + at_u + i]
+    for j in range(out_v.shape[2]):
+        out_v[b, m, j] = s[at + j]
+    for i in range(out_W.shape[2]):
+        for j in range(out_W.shape[3]):
+            out_W[b, m, i, j] = s[at + width + i * width + j]
+
+
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def _integrate(  # type: ignore[no-untyped-def]
+    H, T, u, v, W, times, rtol, atol, max_steps, decay, first, last, out_u, out_v, out_W, status, steps
+):
+    """Integrate problems first <= b < last.  A scale of no entries is fixed at 1."""
+    c, d = T.shape[1:]
+    S = times.shape[1]
+    has_u, has_v = u.shape[1] > 0, v.shape[1] > 0
+    width, rows = -(-d // LANES) * LANES, -(-c // ROWS) * ROWS
+    at_W, at_u = width, width + rows * width
+    size = at_u + -(-rows // LANES) * LANES
+    n = size if has_u else at_u
+    count = c * d + u.shape[1] + v.shape[1]
+    y, z, sample, residual = 0, size, 2 * size, 3 * size
+    at_H = residual + rows * width
+    at_T = at_H + d * width
+    K = at_T + rows * width
+    s = np.zeros(K + STAGES * n)
+    for b in range(first, last):
+        s[:] = 0.0
+        for j in range(d):
+            s[y + j] = v[b, j] if has_v else 1.0
+            for k in range(d):
+                s[at_H + k * width + j] = H[b, k, j]
+        for i in range(c):
+            s[y + at_u + i] = u[b, i] if has_u else 1.0
+            for j in range(d):
+                s[y + at_W + i * width + j] = W[b, i, j]
+                s[at_T + i * width + j] = T[b, i, j]
+        for i in range(size):
+            s[z + i] = s[y + i]
+        t, h, end, log_before = 0.0, 0.0, times[b, S - 1], 0.0
+        saved, taken, condition = 0, 0, OK
+        if times[b, 0] == 0.0:
+            _write(s, y, width, at_u, b, 0, out_u, out_v, out_W)
+            saved = 1
+        while saved < S and condition == OK:
+            final = t + h >= end * (1 - SHORTEST)
+            if final:
+                h = end - t
+            for stage in range(0 if taken == 0 else 1, STAGES):
+                if stage == 1:
+                    _stage(s, y, K, n, 1, h, z)
+                elif stage == 2:
+                    _stage(s, y, K, n, 2, h, z)
+                elif stage == 3:
+                    _stage(s, y, K, n, 3, h, z)
+                elif stage == 4:
+                    _stage(s, y, K, n, 4, h, z)
+                elif stage == 5:
+                    _stage(s, y, K, n, 5, h, z)
+                elif stage == 6:
+                    _stage(s, y, K, n, 6, h, z)
+                _velocity(s, z, at_H, at_T, residual, K + stage * n, rows, d, width, decay, has_u, has_v)
+                if stage == 0:
+                    h = _first_step(s, y, K, n, count, rtol, atol)
+                    final = h >= end
+                    if final:
+                        h = end
+            squared_error = _squared_error(s, y, z, K, n, h, rtol, atol) / count
+            taken += 1
+            if squared_error <= 1.0:
+                reached = end if final else t + h
+                while saved < S and times[b, saved] <= reached:
+                    _interpolate(s, y, K, n, h, (times[b, saved] - t) / h, sample)
+                    _write(s, sample, width, at_u, b, saved, out_u, out_v, out_W)
+                    saved += 1
+                t = reached
+                for i in range(0, n, LANES):
+                    _store(s, y + i, _load(s, z + i))
+                    _store(s, K + i, _load(s, K + (STAGES - 1) * n + i))
+                log_error = math.log(max(math.sqrt(squared_error), SMALLEST_ERROR))
+                h *= SAFETY * math.exp(PROPORTIONAL * log_error + INTEGRAL * log_before)
+                log_before = log_error
+            elif squared_error > 1.0:
+                h *= max(SHRINK, SAFETY * squared_error ** (RETRY / 2))
+            else:
+                h *= SHRINK
+            if saved < S:
+                if not h > SHORTEST * t or h < 1e-100:
+                    condition = NON_FINITE
+                elif taken >= max_steps:
+                    condition = STEP_LIMIT
+        for m in range(saved, S):
+            out_u[b, m] = math.nan
+            out_v[b, m] = math.nan
+            out_W[b, m] = math.nan
+        status[b] = condition
+        steps[b] = taken
+
+
+def integrate(
+    H: np.ndarray,
+    T: np.ndarray,
+    start: Mapping[str, np.ndarray],
+    decay: Mapping[str, float],
+    times: np.ndarray,
+    rtol: float,
+    atol: float,
+    max_steps: int,
+    threads: int,
+) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
+    """Blocks at the saved times, status and steps of B problems, the same for any number of threads.
+
+    ``H`` ``(B, d, d)``, ``T`` ``(B, c, d)``, ``start`` with W ``(B, c, d)`` and possibly u ``(B, c)`` and v ``(B, d)``,
+    all float64; ``decay`` by block name; ``times`` ``(B, S)``.
+    """
+    B, S = times.shape
+    blocks = {name: np.ascontiguousarray(start.get(name, np.empty((B, 0)))) for name in "uvW"}
+    saved = {name: np.empty((B, S, *block.shape[1:])) for name, block in blocks.items()}
+    status, steps = np.empty(B, np.int64), np.empty(B, np.int64)
+    inputs = (
+        *(np.ascontiguousarray(x) for x in (H, T)),
+        *blocks.values(),
+        np.ascontiguousarray(times),
+        rtol,
+        atol,
+        max_steps,
+        tuple(float(decay.get(name, 0.0)) for name in "uvW"),
+    )
+    # Several shares a thread, since problems take different times.
+    share = max(1, -(-B // (8 * threads)))
+    shares = [(first, min(first + share, B)) for first in range(0, B, share)]
+
+    def run(bounds: tuple[int, int]) -> None:
+        _integrate(*inputs, *bounds, *saved.values(), status, steps)
+
+    if threads == 1 or len(shares) < 2:
+        run((0, B))
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(run, shares))
+    return {name: saved[name] for name in start}, status, steps

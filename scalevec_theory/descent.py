@@ -89,7 +89,7 @@ def descend(
     beta1, beta2 = betas
 
     def finite() -> Tensor:
-        return torch.stack([x.flatten(1).isfinite().all(1) for x in blocks.values()]).all(0)
+        return torch.stack([x.unsqueeze(-1).flatten(1).isfinite().all(1) for x in blocks.values()]).all(0)
 
     alive = finite()
     for index in range(n_steps + 1):

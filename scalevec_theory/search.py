@@ -14,7 +14,7 @@ from scalevec_theory.problems import Problems, ProblemSpace, Rng
 
 BATCH = 2048
 ELITES = 8
-ROUNDS = 10
+ROUNDS = 16
 DESCENTS = 3
 
 
@@ -93,7 +93,7 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
         if elite is not None:
             worst.append(elite)
     worst.sort(key=lambda elite: float(elite[0][0]))
-    children = max(1, budget // (2 * DESCENTS * ROUNDS * ELITES))
+    children = max(1, budget // (2 * max(1, min(DESCENTS, len(worst))) * ROUNDS * ELITES))
     for i, elite in enumerate(worst[:DESCENTS]):
         step = 0.5
         for _ in range(ROUNDS):

@@ -1,0 +1,107 @@
+"""Checking a scope: evidence of every kind, counterexamples that run when pasted, expectations both ways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sympy import Eq, symbols
+
+from scalevec_theory.check import check_scope
+from scalevec_theory.claim import Claim, Evidence, Margin, NotRun, Scope, Setting, Verdict, measured
+from scalevec_theory.problems import Problems, ProblemSpace, Real
+from scalevec_theory.proof import Lemma, Proof
+from scalevec_theory.registry import find_scopes
+
+SPACE = ProblemSpace("any vector", {"n": (1, 3)}, {"x": Real("n")})
+x = symbols("x", real=True)
+
+
+def positive(problems: Problems, accuracy: float) -> Margin:
+    return Margin.at_least(problems["x"].square(), 0 * problems["x"], 0.0)
+
+
+def negative(problems: Problems, accuracy: float) -> Margin:
+    return Margin.at_least(problems["x"], 0 * problems["x"], 0.0)
+
+
+def check(scope: Scope, **options):  # type: ignore[no-untyped-def]
+    return check_scope(Claim("planted", "", "", "", (scope,)), scope, **options)
+
+
+def proof(right: int) -> Proof:
+    return Proof((Lemma("square", Eq((x + 1) ** 2, x**2 + 2 * x + right)),), "expanded")
+
+
+@pytest.mark.parametrize(
+    ("holds", "margin", "verdict", "ok"),
+    [
+        (True, positive, Verdict.CONFIRMED, True),
+        (False, positive, Verdict.CONFIRMED, False),
+        (True, negative, Verdict.REFUTED, False),
+        (False, negative, Verdict.REFUTED, True),
+    ],
+)
+def test_the_expectation_is_red_both_ways(holds, margin, verdict, ok) -> None:  # type: ignore[no-untyped-def]
+    result = check(Scope("s", "", holds, SPACE, margin))
+    assert (result.verdict, result.ok) == (verdict, ok)
+    assert (result.counterexample is not None) == (verdict == Verdict.REFUTED)
+
+
+def test_a_proof_proves_and_a_failed_one_does_not_refute() -> None:
+    assert check(Scope("s", "", True, proof=lambda: proof(1))).verdict == Verdict.PROVED
+    failed = check(Scope("s", "", True, SPACE, positive, proof=lambda: proof(2)))
+    assert failed.verdict == Verdict.INCONCLUSIVE and not failed.ok
+    assert "residual" in failed.evidence[0].detail
+
+
+def test_a_counterexample_outranks_a_proof() -> None:
+    result = check(Scope("s", "", True, SPACE, negative, proof=lambda: proof(1)))
+    assert result.verdict == Verdict.REFUTED and not result.ok
+
+
+def test_measurements_count_and_get_their_own_generator() -> None:
+    seen = []
+
+    def measure(setting: Setting) -> list[Evidence]:
+        seen.append(setting.rng.standard_normal())
+        return [measured("simulation", 1.0, "far from zero", stderr=0.1, seed=setting.seed)]
+
+    scope = Scope("s", "", True, measure=measure)
+    assert check(scope, seed=3).verdict == Verdict.CONFIRMED
+    check(scope, seed=3)
+    check(scope, seed=4)
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_what_cannot_run_says_why_and_is_not_ok() -> None:
+    def measure(setting: Setting) -> list[Evidence]:
+        raise NotRun("the package is missing")
+
+    result = check(Scope("s", "", True, measure=measure))
+    assert (result.verdict, result.ok, result.reason) == (Verdict.NOT_RUN, False, "the package is missing")
+
+
+def test_the_counterexample_of_an_installed_claim_runs_when_pasted() -> None:
+    ((claim, scope),) = find_scopes("conservation:adam")
+    result = check_scope(claim, scope, budget=64)
+    assert result.counterexample is not None and result.counterexample.margin < 0
+    exec(result.counterexample.code, {})
+    broken = result.counterexample.code.replace("margin < 0", "margin > 0")
+    with pytest.raises(AssertionError):
+        exec(broken, {})
+
+
+@pytest.mark.parametrize(("option", "value"), [("effort", "huge"), ("seed", -1), ("budget", -5)])
+def test_bad_options_are_named(option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{option}="):
+        check(Scope("s", "", True, SPACE, positive), **{option: value})
+
+
+def test_evaluate_recomputes_one_margin_and_names_what_is_wrong() -> None:
+    scope = Scope("s", "", True, SPACE, negative)
+    assert scope.evaluate(x=[1, -2]) == -2
+    with pytest.raises(ValueError, match="this problem space has"):
+        scope.evaluate(y=[1])
+    with pytest.raises(ValueError, match="not stated on a problem space"):
+        Scope("s", "", True, proof=lambda: proof(1)).evaluate(x=[1])
+    assert np.isfinite(scope.evaluate(x=[0.5]))

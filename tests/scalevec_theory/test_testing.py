@@ -1,0 +1,96 @@
+"""The kit for new claims: assertions pass on what is true, and fail with a counterexample that runs when pasted."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalevec_theory import testing
+from scalevec_theory.losses import CrossEntropy, LeastSquares
+from scalevec_theory.parametrizations import INPUT_SCALE, PLAIN, Parametrization
+from scalevec_theory.problems import Problems, ProblemSpace
+from scalevec_theory.registry import find_scopes
+
+
+def conserved_quantity(blocks):  # type: ignore[no-untyped-def]
+    return blocks["v"] ** 2 - (blocks["W"] ** 2).sum(-2)
+
+
+def wrong_quantity(blocks):  # type: ignore[no-untyped-def]
+    return blocks["v"] ** 2 - 2 * (blocks["W"] ** 2).sum(-2)
+
+
+def cubic(x: torch.Tensor) -> torch.Tensor:
+    return 2 * x**3
+
+
+def paste(error: AssertionError) -> None:
+    """Run the counterexample's code as a user would, and see that it fails when its margin is denied."""
+    code = str(error).split("to paste and run:")[1]
+    exec(code, {})
+    with pytest.raises(AssertionError):
+        exec(code.replace("margin < 0", "margin > 0"), {})
+
+
+def test_conserved() -> None:
+    testing.assert_conserved(INPUT_SCALE, conserved_quantity, budget=64)
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_conserved(INPUT_SCALE, wrong_quantity, budget=64)
+    paste(caught.value)
+
+
+def test_a_quantity_given_as_a_lambda_is_pasted_with_its_source() -> None:
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_conserved(INPUT_SCALE, lambda blocks: blocks["v"], budget=64)
+    paste(caught.value)
+
+
+def test_dominates() -> None:
+    testing.assert_dominates(INPUT_SCALE, PLAIN, inputs="uncorrelated", budget=500)
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_dominates(PLAIN, INPUT_SCALE, inputs="uncorrelated", budget=500)
+    paste(caught.value)
+
+
+def test_exponent() -> None:
+    testing.assert_exponent(cubic, 3, low=0.1, high=10)
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_exponent(cubic, 2.9, low=0.1, high=10)
+    paste(caught.value)
+
+
+def test_holds_and_refuted() -> None:
+    ((_, adam),) = find_scopes("conservation:adam")
+    testing.assert_refuted("conservation:adam", budget=64)
+    testing.assert_holds("conservation:gd-increment", budget=64)
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_holds(adam, budget=64)
+    paste(caught.value)
+    with pytest.raises(AssertionError, match="expected a counterexample"):
+        testing.assert_refuted("conservation:gd-increment", budget=64)
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_problems_belong_to_their_space(data: st.DataObject) -> None:
+    from scalevec_theory.problems import Between, PositiveDefinite, Probabilities, Real
+
+    space = ProblemSpace(
+        "mixed",
+        {"c": (1, 3), "d": (2, 4)},
+        {"H": PositiveDefinite("dd"), "T": Real("cd"), "y": Probabilities("dc"), "rate": Between("")},
+    )
+    problems: Problems = data.draw(testing.problems(space))
+    assert len(problems) == 1 and bool(space.contains(problems)[0])
+
+
+@given(testing.parametrizations(), testing.losses(c=2, d=3))
+@settings(max_examples=30, deadline=None)
+def test_losses_fit_their_sizes(parametrization: Parametrization, loss: LeastSquares | CrossEntropy) -> None:
+    theta = torch.zeros(1, 2, 3, dtype=torch.float64)
+    assert loss.value(theta).shape == (1,) and loss.gradient(theta).shape == theta.shape
+    assert re.fullmatch(r"[a-z-]+", parametrization.name)

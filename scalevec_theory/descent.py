@@ -16,7 +16,6 @@ from scalevec_theory.flow import (
     check_start,
     nearest_names,
     parameter_gradient,
-    trajectory,
 )
 from scalevec_theory.losses import Loss
 from scalevec_theory.parametrizations import Parametrization
@@ -56,8 +55,9 @@ def descend(
 
     Returns
     -------
-    Trajectory with S = n_steps // save_every + 1 saved times, ``(S,)``, or ``(B, S)`` if ``step`` is ``(B,)``.  A problem
-    that reaches NaN or infinity has status NON_FINITE, holds NaN from there on, and ``steps`` says after how many steps.
+    Trajectory with S = n_steps // save_every + 1 saved times, ``(S,)``, or ``(B, S)`` if ``step`` is ``(B,)``.  A
+    problem that reaches NaN or infinity after some step has status NON_FINITE, holds NaN from there on, and ``steps``
+    is that step.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def descend(
                 blocks[name] = x - eta_of[name] * m[name]
         steps += alive
         alive &= finite()
-        for name, x in blocks.items():
+        for x in blocks.values():
             x[~alive] = math.nan
     status = torch.where(alive, OK, NON_FINITE)
-    return trajectory(parametrization, loss, eta[..., None] * indices, saved, status, steps)
+    return Trajectory(parametrization, loss, eta[..., None] * indices, saved, status, steps)

@@ -10,40 +10,60 @@ import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from scalevec_theory import flow_kernels as pair
-from scalevec_theory.flow_kernels import NON_FINITE, OK, STEP_LIMIT
+from scalevec_theory import flow_kernels
+from scalevec_theory import runge_kutta as rk
 from scalevec_theory.losses import LeastSquares, Loss
-from scalevec_theory.parametrizations import Parametrization
+from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, OUTPUT_SCALE, PLAIN, Parametrization
+from scalevec_theory.runge_kutta import NON_FINITE as NON_FINITE
+from scalevec_theory.runge_kutta import OK as OK
+from scalevec_theory.runge_kutta import STEP_LIMIT as STEP_LIMIT
+
+COMPILED = (PLAIN, INPUT_SCALE, OUTPUT_SCALE, DUAL_SCALE)
+"""Parametrisations whose gradient flow of least squares is compiled: used for float64 on the CPU."""
 
 Blocks = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """B problems at S saved times.  A problem whose status is not OK holds NaN from its point of failure on.
 
     Attributes
     ----------
+    parametrization, objective : what was followed: F, and the B losses of θ.
     times : ``(S,)``, or ``(B, S)`` when each problem has its own.
     blocks : the parameter blocks, each ``(B, S, *block)``.
-    theta : the effective matrix ``(B, S, c, d)``.
-    loss : ``(B, S)``.
-    invariants : the parametrisation's conserved quantities by name, each ``(B, S, ...)``.
-    status : ``(B,)`` integers: OK, STEP_LIMIT or NON_FINITE.
+    status : ``(B,)`` integers: OK, STEP_LIMIT (``max_steps`` did not reach the last time) or NON_FINITE (NaN, infinity,
+        or a step too short to take, as where the solution blows up).
     steps : ``(B,)`` steps taken, rejected ones included.
     """
 
+    parametrization: Parametrization
+    objective: Loss
     times: Tensor
     blocks: Blocks
-    theta: Tensor
-    loss: Tensor
-    invariants: dict[str, Tensor]
     status: Tensor
     steps: Tensor
+
+    @cached_property
+    def theta(self) -> Tensor:
+        """The effective matrix ``(B, S, c, d)``."""
+        return self.parametrization.forward(**self.blocks)
+
+    @cached_property
+    def loss(self) -> Tensor:
+        """L(θ), ``(B, S)``."""
+        return self.objective.value(self.theta)
+
+    @cached_property
+    def invariants(self) -> dict[str, Tensor]:
+        """The parametrisation's conserved quantities by name, each ``(B, S, ...)``."""
+        return self.parametrization.invariants(**self.blocks)
 
     @property
     def converged(self) -> Tensor:
@@ -55,14 +75,6 @@ class Trajectory:
         return {
             name: (q - q[:, :1]).abs().reshape(*q.shape[:2], -1).amax((1, 2)) for name, q in self.invariants.items()
         }
-
-
-def trajectory(
-    parametrization: Parametrization, loss: Loss, times: Tensor, blocks: Blocks, status: Tensor, steps: Tensor
-) -> Trajectory:
-    """The trajectory whose parameter blocks ``(B, S, *block)`` are given; the rest follows from them."""
-    theta = parametrization.forward(**blocks)
-    return Trajectory(times, blocks, theta, loss.value(theta), parametrization.invariants(**blocks), status, steps)
 
 
 def nearest_names(name: str, names: list[str]) -> str:
@@ -203,13 +215,29 @@ def gradient_flow(
     if max_steps < 1:
         raise ValueError(f"max_steps={max_steps}: expected an integer >= 1")
 
+    each = times.expand(B, -1)
+    if parametrization in COMPILED and isinstance(loss, LeastSquares) and first.dtype == torch.float64 and first.is_cpu:
+        saved, reached, taken = flow_kernels.integrate(
+            loss.H.numpy(),
+            loss.T.numpy(),
+            {name: block.numpy() for name, block in blocks.items()},
+            decay,
+            each.numpy(),
+            rtol,
+            atol,
+            max_steps,
+            torch.get_num_threads(),
+        )
+        result = {name: torch.from_numpy(saved[name]) for name in blocks}
+        return Trajectory(parametrization, loss, times, result, torch.from_numpy(reached), torch.from_numpy(taken))
+
     def field(y: Tensor, loss: Loss) -> Tensor:
         phi = _unflatten(y, blocks)
         gradient = parameter_gradient(parametrization, loss, phi)
         return _flatten({name: -g - decay[name] * phi[name] for name, g in gradient.items()})
 
-    y, status, steps = _integrate(field, loss, _flatten(blocks), times.expand(B, -1), rtol, atol, max_steps)
-    return trajectory(parametrization, loss, times, _unflatten(y, blocks), status, steps)
+    y, status, steps = _integrate(field, loss, _flatten(blocks), each, rtol, atol, max_steps)
+    return Trajectory(parametrization, loss, times, _unflatten(y, blocks), status, steps)
 
 
 def _flatten(blocks: Blocks) -> Tensor:
@@ -246,7 +274,7 @@ def _integrate(
     saved = start.new_full((B, S, n), math.nan)
     status = torch.full((B,), OK, device=start.device)
     steps = torch.zeros_like(status)
-    stages, errors, dense = (torch.as_tensor(x).to(start) for x in (pair.A, pair.E, pair.D))
+    stages, errors, dense = (torch.as_tensor(x).to(start) for x in (rk.A, rk.E, rk.D))
 
     # From here on everything concerns the problems still running: `rows` says which they are.
     rows = torch.arange(B, device=start.device)
@@ -265,10 +293,10 @@ def _integrate(
             rows, y, f, t, h, end, until, saves, log_before, live = (
                 x[keep] for x in (rows, y, f, t, h, end, until, saves, log_before, live)
             )
-        final = t + h >= end * (1 - pair.SHORTEST)
+        final = t + h >= end * (1 - rk.SHORTEST)
         h = torch.where(final, end - t, h)
         K = [f]
-        for stage in range(1, pair.STAGES):
+        for stage in range(1, rk.STAGES):
             z = y + h[:, None] * torch.einsum("s,sbn->bn", stages[stage, :stage], torch.stack(K))
             K.append(field(z, loss))
         slopes = torch.stack(K)
@@ -289,16 +317,16 @@ def _integrate(
             saved[rows[save], saves[save]] = value[save]
             saves = saves + save
 
-        log_error = 0.5 * squared_error.clamp_min(pair.SMALLEST_ERROR**2).log()
-        onward = pair.SAFETY * torch.exp(pair.PROPORTIONAL * log_error + pair.INTEGRAL * log_before)
-        again = (pair.SAFETY * squared_error ** (pair.RETRY / 2)).nan_to_num(0.0).clamp_min(pair.SHRINK)
+        log_error = 0.5 * squared_error.clamp_min(rk.SMALLEST_ERROR**2).log()
+        onward = rk.SAFETY * torch.exp(rk.PROPORTIONAL * log_error + rk.INTEGRAL * log_before)
+        again = (rk.SAFETY * squared_error ** (rk.RETRY / 2)).nan_to_num(0.0).clamp_min(rk.SHRINK)
         h = torch.where(live, h * torch.where(accept, onward, again), h)
         t = torch.where(accept, reached, t)
         y = torch.where(accept[:, None], z, y)
         f = torch.where(accept[:, None], K[-1], f)
         log_before = torch.where(accept, log_error, log_before)
         live &= saves < S
-        stuck = live & ~((h > pair.SHORTEST * t) & (h >= 1e-100))
+        stuck = live & ~((h > rk.SHORTEST * t) & (h >= 1e-100))
         exhausted = live & ~stuck & (steps[rows] >= max_steps)
         status[rows[stuck]] = NON_FINITE
         status[rows[exhausted]] = STEP_LIMIT

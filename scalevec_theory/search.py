@@ -41,20 +41,23 @@ def margins(scope: Scope, problems: Problems, accuracy: float, device: str = "cp
     return Margin(m.value.detach().cpu(), m.error.detach().cpu())
 
 
-def violated(scope: Scope, problems: Problems, device: str = "cpu") -> Tensor:
-    """Which problems are verified counterexamples ``(B,)``.
+def violation(scope: Scope, problems: Problems, device: str = "cpu") -> Tensor:
+    """The margin ``(B,)`` of each verified counterexample, infinity for every other problem.
 
-    Inside the space, and negative beyond the numerical error both at the scope's accuracy and at a hundredth of it.
+    Verified: inside the space, and negative beyond the numerical error both at the scope's accuracy and at a hundredth
+    of it.
     """
     assert scope.space is not None
-    found = scope.space.contains(problems)
+    values = torch.full((len(problems),), torch.inf, dtype=torch.float64)
+    index = torch.nonzero(scope.space.contains(problems))[:, 0]
     for accuracy in (scope.accuracy, scope.accuracy / 100):
-        index = torch.nonzero(found)[:, 0]
         if len(index) == 0:
             break
         m = margins(scope, problems.select(index), accuracy, device)
-        found[index] = m.value < -m.error
-    return found
+        bad = m.value < -m.error
+        values[index] = torch.where(bad, m.value.double(), torch.inf)
+        index = index[bad]
+    return values
 
 
 def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOutcome:
@@ -110,9 +113,9 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
 
     counterexample = None
     for _, problems in worst:
-        bad = violated(scope, problems, device)
-        if bool(bad.any()):
-            counterexample = shrink(scope, problems.select(torch.nonzero(bad)[:1, 0]), rng, device)
+        found = violation(scope, problems, device)
+        if bool(found.isfinite().any()):
+            counterexample = shrink(scope, problems.select(found.argmin()[None]), rng, device)
             break
     return SearchOutcome(lowest, its_error, instances, invalid, undecided, counterexample)
 
@@ -128,12 +131,11 @@ def _best(
 
 
 def shrink(scope: Scope, problem: Problems, rng: Rng, device: str = "cpu") -> Problems:
-    """Make a verified counterexample small: fewer dimensions first, then zeros and ones, then few significant digits.
+    """Make a verified counterexample small: fewer dimensions first, then few significant digits, then zeros and ones.
 
     Every step is kept only if the result is verified again, so what is returned is a counterexample.
     """
-    assert scope.space is not None
-    problem = _drop_dimensions(scope, problem, rng, device)
+    problem = _strengthen(scope, _drop_dimensions(scope, problem, rng, device), rng, device)
     for digits in (1, 2, 3, 4, 6):
         rounded = _round(scope, problem, digits, device)
         if rounded is not None:
@@ -147,26 +149,25 @@ def _drop_dimensions(scope: Scope, problem: Problems, rng: Rng, device: str) -> 
     progress = True
     while progress:
         progress = False
-        problem = _strengthen(scope, problem, rng, device)
         for letter in sorted(space.dims):
             size = problem.dims[letter]
             if size <= min(space.dims[letter]):
                 continue
-            candidates = [_without(space, problem, letter, i) for i in range(size)]
-            batch = Problems(candidates[0].dims, {n: torch.cat([c[n] for c in candidates]) for n in problem.fields})
-            batch = _cloud(space, batch, rng)
-            bad = torch.nonzero(violated(scope, batch, device))[:, 0]
-            if len(bad):
-                problem, progress = batch.select(bad[:1]), True
+            smaller = _cloud(space, _join([_without(space, problem, letter, i) for i in range(size)]), rng)
+            found = violation(scope, smaller, device)
+            if bool(found.isfinite().any()):
+                problem, progress = smaller.select(found.argmin()[None]), True
     return problem
 
 
+def _join(batches: list[Problems]) -> Problems:
+    return Problems(batches[0].dims, {n: torch.cat([b[n] for b in batches]) for n in batches[0].fields})
+
+
 def _cloud(space: ProblemSpace, problems: Problems, rng: Rng, copies: int = 24) -> Problems:
-    """The problems and random neighbours of each, nearest last, so that a broken one may be mended close by."""
-    clouds = [problems]
+    """The problems and random neighbours of each, so that a violation lost by a cut may be found again close by."""
     many = problems.select(torch.arange(len(problems)).repeat_interleave(copies))
-    clouds += [space.perturb(many, rng, step) for step in (0.1, 0.3, 1.0)]
-    return Problems(problems.dims, {n: torch.cat([c[n] for c in clouds]) for n in problems.fields})
+    return _join([problems, *(space.perturb(many, rng, step) for step in (0.1, 0.3, 1.0))])
 
 
 def _strengthen(
@@ -174,18 +175,18 @@ def _strengthen(
 ) -> Problems:
     """Walk to a stronger violation, so that rounding has room."""
     assert scope.space is not None
-    elite = (margins(scope, problem, scope.accuracy, device).value.numpy(), problem)
+    best = float(violation(scope, problem, device)[0])
     step = 0.3
     for _ in range(rounds):
-        copies = elite[1].select(torch.zeros(children, dtype=torch.long))
+        copies = problem.select(torch.zeros(children, dtype=torch.long))
         offspring = scope.space.perturb(copies, rng, step)
-        offspring = offspring.select(scope.space.contains(offspring))
-        before = elite[0].min()
-        if len(offspring):
-            values = margins(scope, offspring, scope.accuracy, device).value.numpy()
-            elite = _best(elite, np.where(np.isfinite(values), values, np.inf), offspring, 1)
-        step *= 1.2 if elite[0].min() < before else 0.7
-    return elite[1] if bool(violated(scope, elite[1], device)[0]) else problem
+        values = violation(scope, offspring, device)
+        if float(values.min()) < best:
+            best, problem = float(values.min()), offspring.select(values.argmin()[None])
+            step *= 1.2
+        else:
+            step *= 0.7
+    return problem
 
 
 def _without(space: ProblemSpace, problem: Problems, letter: str, index: int) -> Problems:
@@ -199,13 +200,16 @@ def _without(space: ProblemSpace, problem: Problems, letter: str, index: int) ->
     return space.batch(fields, dict(problem.dims) | {letter: problem.dims[letter] - 1})
 
 
-def _entries(space: ProblemSpace, problem: Problems) -> Iterator[tuple[str, tuple[tuple[int, ...], ...]]]:
+Group = tuple[tuple[int, ...], ...]
+
+
+def _entries(space: ProblemSpace, problem: Problems) -> Iterator[tuple[str, Group]]:
     for name, kind in space.fields.items():
         for group in kind.groups(tuple(problem[name].shape[1:])):
             yield name, group
 
 
-def _with_entry(problem: Problems, name: str, group: tuple[tuple[int, ...], ...], value: float) -> Problems:
+def _with_entry(problem: Problems, name: str, group: Group, value: float) -> Problems:
     x = problem[name].clone()
     for index in group:
         x[(0, *index)] = value
@@ -218,35 +222,41 @@ def significant(x: float, digits: int) -> float:
 
 
 def _round(scope: Scope, problem: Problems, digits: int, device: str) -> Problems | None:
-    """Round entry by entry, each to the neighbour (of three) that keeps the violation strongest; None if one cannot."""
+    """Round all entries at once, else one by one, each to the neighbour (of three) that keeps the violation strongest.
+
+    None if an entry cannot be rounded without losing the violation.
+    """
     assert scope.space is not None
-    for name, group in _entries(scope.space, problem):
+    entries = list(_entries(scope.space, problem))
+    everything = problem
+    for name, group in entries:
+        everything = _with_entry(everything, name, group, significant(float(problem[name][(0, *group[0])]), digits))
+    if bool(violation(scope, everything, device).isfinite()[0]):
+        return everything
+    for name, group in entries:
         x = float(problem[name][(0, *group[0])])
         if x == significant(x, digits):
             continue
         unit = 10.0 ** (np.floor(np.log10(abs(x))) - digits + 1)
-        choices = [significant(x + k * unit, digits) for k in (0, -1, 1)]
-        batch = [_with_entry(problem, name, group, value) for value in choices]
-        candidates = Problems(problem.dims, {n: torch.cat([b[n] for b in batch]) for n in problem.fields})
-        bad = violated(scope, candidates, device)
-        if not bool(bad.any()):
+        near = _join([_with_entry(problem, name, group, significant(x + k * unit, digits)) for k in (0, -1, 1)])
+        values = violation(scope, near, device)
+        if not bool(values.isfinite().any()):
             return None
-        values = margins(scope, candidates, scope.accuracy, device).value.masked_fill(~bad, torch.inf)
-        problem = candidates.select(values.argmin()[None])
+        problem = near.select(values.argmin()[None])
     return problem
 
 
 def _simplify(scope: Scope, problem: Problems, device: str) -> Problems:
-    """Set each entry to 0, else 1, else fewer digits, where the violation survives."""
+    """Set each entry to 0, else ±1, else one digit, where the violation survives."""
     assert scope.space is not None
     for name, group in _entries(scope.space, problem):
         x = float(problem[name][(0, *group[0])])
-        simpler = [0.0, np.sign(x), significant(x, 1)]
-        for value in dict.fromkeys(float(s) for s in simpler):
-            if value == x:
-                break
-            candidate = _with_entry(problem, name, group, value)
-            if bool(violated(scope, candidate, device)[0]):
-                problem = candidate
-                break
+        simpler = list(dict.fromkeys([0.0, float(np.sign(x)), significant(x, 1)]))
+        simpler = simpler[: simpler.index(x)] if x in simpler else simpler
+        if not simpler:
+            continue
+        candidates = _join([_with_entry(problem, name, group, value) for value in simpler])
+        survives = torch.nonzero(violation(scope, candidates, device).isfinite())[:, 0]
+        if len(survives):
+            problem = candidates.select(survives[:1])
     return problem

@@ -2,9 +2,7 @@
 
 One problem's state, its stages, H and T lie in one scratch array in the first-level cache; a thread integrates its
 problems one after another and allocates nothing in between.  W is cut into tiles of ROWS × LANES entries, padded with
-zeros, which stay zero.  Numba's vectoriser needs long loops and proof that arrays do not overlap; with a handful of
-parameters there is neither, so the kernels say themselves which LANES doubles travel together, and LLVM maps them to
-the registers of the processor at hand.
+zeros, which stay zero.
 """
 
 # What numba compiles is untyped here.
@@ -13,18 +11,12 @@ the registers of the processor at hand.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit
-from numba.core import cgutils, types
-from numba.core.typing import signature
-from numba.core.typing.templates import ConcreteTemplate, infer_global
-from numba.extending import intrinsic, lower_builtin, models, register_model
 
 from scalevec_theory.runge_kutta import (
     INTEGRAL,
@@ -42,149 +34,9 @@ from scalevec_theory.runge_kutta import (
     D,
     E,
 )
+from scalevec_theory.simd import LANES, copy, item, larger_magnitude, load, put, store, total, zeros
 
-LANES, ROWS = 8, 4
-_IR = ir.VectorType(ir.DoubleType(), LANES)
-
-
-class _VectorType(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name=f"float64x{LANES}")
-
-
-_vector = _VectorType()
-
-
-@register_model(_VectorType)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, type_: Any) -> None:
-        super().__init__(manager, type_, _IR)
-
-
-def _broadcast(builder: Any, value: Any) -> Any:
-    """The vector all of whose entries are ``value``; a vector as it is."""
-    if value.type == _IR:
-        return value
-    first = builder.insert_element(ir.Constant(_IR, ir.Undefined), value, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(first, ir.Constant(_IR, ir.Undefined), zeros)
-
-
-def _define(operation: Any, instruction: str) -> None:
-    """``operation`` between vectors, and between a vector and a number."""
-    operands = ((_vector, _vector), (_vector, types.float64), (types.float64, _vector))
-
-    class Template(ConcreteTemplate):
-        cases = [signature(_vector, *pair) for pair in operands]  # noqa: RUF012
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        x, y = (_broadcast(builder, a) for a in args)
-        return getattr(builder, instruction)(x, y, flags=("contract",))
-
-    infer_global(operation)(Template)
-    for pair in operands:
-        lower_builtin(operation, *pair)(lower)
-
-
-_define(operator.add, "fadd")
-_define(operator.sub, "fsub")
-_define(operator.mul, "fmul")
-_define(operator.truediv, "fdiv")
-
-
-def _pointer(context: Any, builder: Any, array: Any, args: Any, element: Any) -> Any:
-    """The address of entry ``args[1]`` of the array ``args[0]`` of type ``array``."""
-    data = context.make_array(array)(context, builder, args[0]).data
-    return builder.bitcast(builder.gep(data, [args[1]]), element.as_pointer())
-
-
-@intrinsic
-def _load(typing: Any, array: Any, index: Any) -> Any:
-    """``array[index : index + LANES]``, unchecked."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, sig.args[0], args, _IR), align=8)
-
-    return _vector(array, types.intp), lower
-
-
-@intrinsic
-def _store(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Set ``array[index : index + LANES]``, unchecked."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, sig.args[0], args, _IR), align=8)
-
-    return types.void(array, types.intp, _vector), lower
-
-
-@intrinsic
-def _item(typing: Any, array: Any, index: Any) -> Any:
-    """``array[index]``, unchecked and never counted from the end."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, sig.args[0], args, ir.DoubleType()))
-
-    return types.float64(array, types.intp), lower
-
-
-@intrinsic
-def _put(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Set ``array[index]``, unchecked and never counted from the end."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, sig.args[0], args, ir.DoubleType()))
-
-    return types.void(array, types.intp, types.float64), lower
-
-
-@intrinsic
-def _copy(typing: Any, source: Any, start: Any, target: Any, to: Any, count: Any) -> Any:
-    """Set ``target[to : to + count]`` to ``source[start : start + count]``, unchecked."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        pointers = [
-            _pointer(context, builder, array, pair, ir.IntType(8))
-            for array, pair in ((sig.args[2], args[2:4]), (sig.args[0], args[:2]))
-        ]
-        cgutils.raw_memcpy(builder, *pointers, args[4], 8)
-
-    return types.void(source, types.intp, target, types.intp, types.intp), lower
-
-
-@intrinsic
-def _zeros(typing: Any) -> Any:
-    return _vector(), lambda context, builder, sig, args: ir.Constant(_IR, [0.0] * LANES)
-
-
-@intrinsic
-def _larger_magnitude(typing: Any, x: Any, y: Any) -> Any:
-    """max(|x|, |y|) entry by entry."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        name, function = f"llvm.fabs.v{LANES}f64", ir.FunctionType(_IR, [_IR])
-        absolute = cgutils.get_or_insert_function(builder.module, function, name)
-        a, b = (builder.call(absolute, [value]) for value in args)
-        return builder.select(builder.fcmp_ordered(">", a, b), a, b)
-
-    return _vector(_vector, _vector), lower
-
-
-@intrinsic
-def _sum(typing: Any, x: Any) -> Any:
-    """The sum of the entries, halves first, so that the order is the same on every processor."""
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        value, lanes = args[0], LANES
-        while lanes > 1:
-            lanes //= 2
-            undefined = ir.Constant(value.type, ir.Undefined)
-            masks = [ir.Constant(ir.VectorType(ir.IntType(32), lanes), list(range(k, k + lanes))) for k in (0, lanes)]
-            value = builder.fadd(*(builder.shuffle_vector(value, undefined, mask) for mask in masks))
-        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
-
-    return types.float64(_vector), lower
-
+ROWS = 4
 
 _INLINE: dict[str, Any] = {"nogil": True, "forceinline": True}
 
@@ -199,82 +51,82 @@ def _velocity(s, z, H, T, residual, out, c, d, width, decay, has_u, has_v):
     decay_u, decay_v, decay_W = decay
     for i in range(0, c, ROWS):
         for j in range(0, width, LANES):
-            v = _load(s, z + j)
+            v = load(s, z + j)
             for r in range(ROWS):
                 at = (i + r) * width + j
-                _store(s, residual + at, _item(s, z + u + i + r) * (_load(s, z + W + at) * v) - _load(s, T + at))
+                store(s, residual + at, item(s, z + u + i + r) * (load(s, z + W + at) * v) - load(s, T + at))
     if has_u:
         for i in range(0, c):
-            _put(s, out + u + i, -decay_u * _item(s, z + u + i))
+            put(s, out + u + i, -decay_u * item(s, z + u + i))
     for j in range(0, width, LANES):
-        v = _load(s, z + j)
+        v = load(s, z + j)
         pull_v = decay_v * v
         for i in range(0, c, ROWS):
-            G0, G1, G2, G3 = _zeros(), _zeros(), _zeros(), _zeros()
+            G0, G1, G2, G3 = zeros(), zeros(), zeros(), zeros()
             row, at = residual + i * width, H + j
             for k in range(d):
-                h = _load(s, at)
-                G0 = G0 + _item(s, row + k) * h
-                G1 = G1 + _item(s, row + width + k) * h
-                G2 = G2 + _item(s, row + 2 * width + k) * h
-                G3 = G3 + _item(s, row + 3 * width + k) * h
+                h = load(s, at)
+                G0 = G0 + item(s, row + k) * h
+                G1 = G1 + item(s, row + width + k) * h
+                G2 = G2 + item(s, row + 2 * width + k) * h
+                G3 = G3 + item(s, row + 3 * width + k) * h
                 at += width
             for r in range(ROWS):
                 G = G0 if r == 0 else (G1 if r == 1 else (G2 if r == 2 else G3))
                 at = W + (i + r) * width + j
-                w = _load(s, z + at)
-                uG = _item(s, z + u + i + r) * G
-                _store(s, out + at, _zeros() - (uG * v + decay_W * w))
+                w = load(s, z + at)
+                uG = item(s, z + u + i + r) * G
+                store(s, out + at, zeros() - (uG * v + decay_W * w))
                 pull_v = pull_v + uG * w
                 if has_u:
-                    _put(s, out + u + i + r, _item(s, out + u + i + r) - _sum(w * v * G))
+                    put(s, out + u + i + r, item(s, out + u + i + r) - total(w * v * G))
         if has_v:
-            _store(s, out + j, _zeros() - pull_v)
+            store(s, out + j, zeros() - pull_v)
 
 
 @njit(**_INLINE)
 def _stage(s, y, K, n, stage, h, z):
     """Write the argument of the given stage (a constant at every call, so that the sum is unrolled) to s[z:]."""
     for i in range(0, n, LANES):
-        slope = _zeros()
+        slope = zeros()
         for j in range(stage):
-            slope = slope + A[stage, j] * _load(s, K + j * n + i)
-        _store(s, z + i, _load(s, y + i) + h * slope)
+            slope = slope + A[stage, j] * load(s, K + j * n + i)
+        store(s, z + i, load(s, y + i) + h * slope)
 
 
 @njit(**_INLINE)
 def _squared_error(s, y, z, K, n, h, rtol, atol):
     """Σ (error / (atol + rtol max(|y|, |z|)))² of the step from s[y:] to s[z:]."""
-    squares = _zeros()
+    squares = zeros()
     for i in range(0, n, LANES):
-        error = _zeros()
+        error = zeros()
         for j in range(STAGES):
-            error = error + E[j] * _load(s, K + j * n + i)
-        ratio = h * error / (atol + rtol * _larger_magnitude(_load(s, y + i), _load(s, z + i)))
+            error = error + E[j] * load(s, K + j * n + i)
+        ratio = h * error / (atol + rtol * larger_magnitude(load(s, y + i), load(s, z + i)))
         squares = squares + ratio * ratio
-    return _sum(squares)
+    return total(squares)
 
 
 @njit(**_INLINE)
 def _interpolate(s, y, K, n, h, x, z):
     """Write the state at the fraction x of the step from s[y:] to s[z:]."""
     for i in range(0, n, LANES):
-        slope = _zeros()
+        slope = zeros()
         for j in range(STAGES):
-            slope = slope + x * (D[j, 0] + x * (D[j, 1] + x * (D[j, 2] + x * D[j, 3]))) * _load(s, K + j * n + i)
-        _store(s, z + i, _load(s, y + i) + h * slope)
+            slope = slope + x * (D[j, 0] + x * (D[j, 1] + x * (D[j, 2] + x * D[j, 3]))) * load(s, K + j * n + i)
+        store(s, z + i, load(s, y + i) + h * slope)
 
 
 @njit(nogil=True)
 def _first_step(s, y, K, n, count, rtol, atol):
     """A first step for error control to correct; NaN if the state or its derivative is not finite."""
-    sizes, slopes = _zeros(), _zeros()
+    sizes, slopes = zeros(), zeros()
     for i in range(0, n, LANES):
-        state = _load(s, y + i)
-        scale = atol + rtol * _larger_magnitude(state, state)
-        size, slope = state / scale, _load(s, K + i) / scale
+        state = load(s, y + i)
+        scale = atol + rtol * larger_magnitude(state, state)
+        size, slope = state / scale, load(s, K + i) / scale
         sizes, slopes = sizes + size * size, slopes + slope * slope
-    size, slope = math.sqrt(_sum(sizes) / count), math.sqrt(_sum(slopes) / count)
+    size, slope = math.sqrt(total(sizes) / count), math.sqrt(total(slopes) / count)
     if not (size < math.inf and slope < math.inf):
         return math.nan
     h = (0.01 / max(slope, 1e-15)) ** 0.2
@@ -303,15 +155,15 @@ def _integrate(
         s[y + at_u + i] = 1.0
     for b in range(first, last):
         if has_u:
-            _copy(u, b * c, s, y + at_u, c)
+            copy(u, b * c, s, y + at_u, c)
         if has_v:
-            _copy(v, b * d, s, y, d)
+            copy(v, b * d, s, y, d)
         for i in range(c):
-            _copy(W, (b * c + i) * d, s, y + at_W + i * width, d)
-            _copy(T, (b * c + i) * d, s, at_T + i * width, d)
+            copy(W, (b * c + i) * d, s, y + at_W + i * width, d)
+            copy(T, (b * c + i) * d, s, at_T + i * width, d)
         for j in range(d):
-            _copy(H, (b * d + j) * d, s, at_H + j * width, d)
-        _copy(s, y, s, z, size)
+            copy(H, (b * d + j) * d, s, at_H + j * width, d)
+        copy(s, y, s, z, size)
         t, h, end, log_before = 0.0, 0.0, times[b * S + S - 1], 0.0
         saved = 1 if times[b * S] == 0.0 else 0  # the caller knows the state at time 0
         taken, condition = 0, OK
@@ -346,16 +198,16 @@ def _integrate(
                     _interpolate(s, y, K, n, h, (times[b * S + saved] - t) / h, sample)
                     at = b * S + saved
                     if has_u:
-                        _copy(s, sample + at_u, out_u, at * c, c)
+                        copy(s, sample + at_u, out_u, at * c, c)
                     if has_v:
-                        _copy(s, sample, out_v, at * d, d)
+                        copy(s, sample, out_v, at * d, d)
                     for i in range(c):
-                        _copy(s, sample + at_W + i * width, out_W, (at * c + i) * d, d)
+                        copy(s, sample + at_W + i * width, out_W, (at * c + i) * d, d)
                     saved += 1
                 t = reached
                 for i in range(0, n, LANES):
-                    _store(s, y + i, _load(s, z + i))
-                    _store(s, K + i, _load(s, K + (STAGES - 1) * n + i))
+                    store(s, y + i, load(s, z + i))
+                    store(s, K + i, load(s, K + (STAGES - 1) * n + i))
                 log_error = math.log(max(math.sqrt(squared_error), SMALLEST_ERROR))
                 h *= SAFETY * math.exp(PROPORTIONAL * log_error + INTEGRAL * log_before)
                 log_before = log_error

@@ -36,10 +36,10 @@ def apply(F: Map, blocks: Mapping[str, Tensor], G: Tensor) -> Tensor:
     ValueError : the blocks are not those of F, or ``G`` has not the shape of θ.
     """
     f, phi = _function(F, blocks), dict(blocks)
-    theta, pull_back = torch.func.vjp(f, phi)
+    theta, pull_back = torch.func.vjp(f, phi)[:2]
     if G.shape != theta.shape:
         raise ValueError(f"G has shape {tuple(G.shape)}: expected that of theta, {tuple(theta.shape)}")
-    _, velocity = torch.func.jvp(f, (phi,), pull_back(G))
+    velocity: Tensor = torch.func.jvp(f, (phi,), pull_back(G))[1]
     return velocity
 
 
@@ -50,7 +50,7 @@ def matrix(F: Map, blocks: Mapping[str, Tensor]) -> Tensor:
     ------
     ValueError : the blocks are not those of F.
     """
-    theta, pull_back = torch.func.vjp(_function(F, blocks), dict(blocks))
+    theta, pull_back = torch.func.vjp(_function(F, blocks), dict(blocks))[:2]
     n = math.prod(theta.shape[1:])
     basis = torch.eye(n, dtype=theta.dtype, device=theta.device).reshape(n, 1, *theta.shape[1:])
     (rows,) = torch.vmap(pull_back)(basis.expand(n, *theta.shape))

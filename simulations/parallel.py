@@ -4,56 +4,76 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import BrokenProcessPool
 
-Value = TypeVar("Value")
+from scalevec_theory.registry import blame
 
 
 class WorkerLost(ValueError):
-    """A worker process died; the work it had finished before was handed over."""
+    """A worker process died; what it had finished before was handed over."""
 
 
-def run_parallel(
-    function: Callable[..., Value], arguments: Sequence[tuple[Any, ...]], jobs: int
-) -> Iterator[tuple[int, Value]]:
-    """``function(*arguments[i])`` with its index i, in order of completion, for any number of ``jobs`` the same values.
+class Raised(ValueError):
+    """The code of a claim or a figure raised; the message names file, line and exception."""
 
-    ``function`` must be importable, and must return rather than raise what is to be reported.
+
+@dataclass(frozen=True)
+class Call:
+    """A call of ``function`` in a worker; if it raises, that is put down to the file ``source``."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    source: str
+
+
+def run_parallel(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], None, None]:
+    """The index and value of every call, in order of completion; the same values for any number of ``jobs``.
 
     Raises
     ------
     ValueError : ``jobs`` below 1.
+    Raised : a call raised; the others are given up.
     WorkerLost : a worker process died.
     """
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: expected >= 1")
-    jobs = min(jobs, len(arguments))
+    return _outcomes(calls, min(jobs, len(calls)))
+
+
+def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], None, None]:
     if jobs <= 1:
-        with _one_thread():
-            for i, a in enumerate(arguments):
-                yield i, function(*a)
-        return
-    with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
-        outcomes = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
-            delayed(_indexed)(function, i, a) for i, a in enumerate(arguments)
-        )
+        outcomes: Generator[tuple[int, Any, str], None, None] = (_perform(i, call) for i, call in enumerate(calls))
+    else:
+        with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
+            outcomes = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
+                delayed(_perform)(i, call) for i, call in enumerate(calls)
+            )
     try:
-        yield from outcomes
+        for index, value, raised in outcomes:
+            if raised:
+                raise Raised(raised)
+            yield index, value
     except BrokenProcessPool as error:
         raise WorkerLost("a worker process died, most likely for lack of memory; try fewer --jobs") from error
     finally:
         outcomes.close()
 
 
-def _indexed(function: Callable[..., Value], index: int, arguments: tuple[Any, ...]) -> tuple[int, Value]:
-    with _one_thread():
-        return index, function(*arguments)
+def _perform(index: int, call: Call) -> tuple[int, Any, str]:
+    try:
+        with _one_thread():
+            return index, call.function(*call.arguments), ""
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the code of a claim may raise anything, SystemExit included
+        return index, None, blame(call.source, error)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -28,10 +30,8 @@ def write_text(path: Path, text: str) -> None:
         error.filename, error.filename2 = str(path), None
         raise
     finally:
-        try:
+        with contextlib.suppress(OSError):  # it could not be created either, and that error is the one to report
             temporary.unlink(missing_ok=True)
-        except OSError:
-            pass  # it could not be created either, and that error is the one to report
 
 
 def check_writable(path: Path) -> None:
@@ -43,7 +43,7 @@ def check_writable(path: Path) -> None:
     """
     path = Path(os.path.realpath(path))
     if path.is_dir():
-        raise IsADirectoryError(21, os.strerror(21), str(path))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path.exists() or path.is_file():
         probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
         write_text(probe, "")

@@ -1,0 +1,215 @@
+"""The command ``scalevec``.  Nothing slow is imported before a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+EFFORTS = ("quick", "standard", "full")
+INTERRUPTED = 130
+
+
+class OneLineErrors(click.Group):
+    """A command group that reports bad input in one line and status 2, and an interrupt with status 130."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs["standalone_mode"] = False
+        try:
+            status = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.format_message(), err=True)
+            status = 2
+        except click.Abort:
+            status = INTERRUPTED
+        except click.ClickException as error:
+            status = _complain(error.format_message())
+        except OSError as error:
+            status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except ValueError as error:
+            status = _complain(str(error))
+        sys.exit(status or 0)
+
+
+def _complain(message: str) -> int:
+    click.echo(f"scalevec: error: {' '.join(message.split())}", err=True)
+    return 2
+
+
+def _example(*lines: str) -> str:
+    """Help text that click leaves unwrapped."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+effort = click.option(
+    "--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="How much to spend on each scope."
+)
+seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of every random number.")
+device = click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where margins are computed."
+)
+jobs = click.option("--jobs", type=int, default=None, metavar="N", help="Processes (default: one for each core).")
+path = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group(cls=OneLineErrors, epilog=_example("scalevec check loss-dominance"))
+@click.version_option(package_name="scalevec")
+def main() -> None:
+    """Prove, attack, simulate and draw claims about scale vectors and learnable multipliers."""
+
+
+@main.command(epilog=_example("scalevec claims"))
+def claims() -> None:
+    """List every claim with its scopes and figures."""
+    from scalevec_theory.registry import installed_claims
+    from simulations.tables import claims_table, console
+
+    console().print(claims_table(installed_claims().values()))
+
+
+@main.command(
+    epilog=_example("scalevec check conservation loss-dominance:correlated-inputs", "scalevec check my_claims.py")
+)
+@click.argument("names", nargs=-1, metavar="[CLAIM[:SCOPE] | FILE.py[:CLAIM[:SCOPE]]]...")
+@effort
+@seed
+@device
+@jobs
+@click.option("--json", "json_file", type=path, metavar="FILE", help="Write the results as JSON.")
+@click.option("--report", type=path, metavar="FILE", help="Write the results as a page of Markdown.")
+@click.option("--fresh", is_flag=True, help="Check again what is stored in results/checks.")
+def check(
+    names: tuple[str, ...],
+    effort: str,
+    seed: int,
+    device: str,
+    jobs: int | None,
+    json_file: Path | None,
+    report: Path | None,
+    fresh: bool,
+) -> int:
+    """Check claims: all of them, or those named.
+
+    Exit status 0 if every verdict is the expected one, 1 if not, 2 for bad input.  A finished scope is stored in
+    results/checks and is not checked again until code or versions change; of what a claim file of your own imports,
+    changes are not seen: use --fresh.
+    """
+    from simulations.checks import as_json, check_all, find_targets
+    from simulations.paper_checks import render, summary
+    from simulations.parallel import cores
+    from simulations.store import check_writable, write_json, write_text
+    from simulations.tables import console, describe_result, progress, verdicts_table
+
+    for file in (json_file, report):
+        if file is not None:
+            check_writable(file)
+    targets = find_targets(names)
+    with progress("scopes") as report_progress:
+        results = check_all(
+            targets,
+            effort=effort,
+            seed=seed,
+            device=device,
+            jobs=cores() if jobs is None else jobs,
+            fresh=fresh,
+            report=report_progress,
+        )
+    if json_file is not None:
+        write_json(json_file, [as_json(r) for r in results])
+    if report is not None:
+        write_text(report, render(targets, results, effort, seed))
+    out = console()
+    out.print(verdicts_table(targets, results))
+    for target, result in zip(targets, results, strict=True):
+        if not result.ok or (names and result.counterexample is not None):
+            out.print(f"\n{describe_result(target, result)}")
+    out.print(f"\n{summary(results)}")
+    return 0 if all(r.ok for r in results) else 1
+
+
+@main.command(epilog=_example("scalevec falsify loss-dominance --scope correlated-inputs --budget 100000"))
+@click.argument("claim", metavar="CLAIM | FILE.py[:CLAIM]")
+@click.option("--scope", required=True, help="The scope to attack.")
+@click.option("--budget", type=int, required=True, metavar="N", help="Problems to try.")
+@seed
+@device
+def falsify(claim: str, scope: str, budget: int, seed: int, device: str) -> int:
+    """Search one scope for a counterexample, and shrink what is found.
+
+    Exit status 0 if the outcome is the expected one: a counterexample exactly where the scope is said to fail.
+    """
+    from simulations.checks import falsify_one, find_target
+    from simulations.tables import console, describe_evidence
+
+    target = find_target(claim, scope)
+    evidence = falsify_one(target, budget, seed=seed, device=device)
+    out = console()
+    out.print(f"{target.address}: {target.scope.statement}")
+    out.print(describe_evidence(evidence))
+    if evidence.counterexample is not None:
+        out.print(f"counterexample, margin {evidence.counterexample.margin:.3g}:\n\n{evidence.counterexample.code}")
+    return 0 if evidence.supports is target.scope.holds else 1
+
+
+@main.command(epilog=_example("scalevec figures early-gap conservation --out pictures"))
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results/figures"),
+    show_default=True,
+    help="Folder for the pictures.",
+)
+@seed
+@jobs
+def figures(names: tuple[str, ...], out: Path, seed: int, jobs: int | None) -> None:
+    """Draw figures, all or those named, as SVG and PNG."""
+    from simulations.drawing import draw_all
+    from simulations.parallel import cores
+
+    for file in draw_all(names, out, seed, cores() if jobs is None else jobs):
+        click.echo(file)
+
+
+@main.command(epilog=_example("scalevec discover dual-scale --dims c=2,d=3", "scalevec discover my_model.py:forward"))
+@click.argument("parametrization", metavar="FILE.py:NAME | BUILT-IN")
+@click.option("--degree", type=int, default=2, show_default=True, help="Largest degree of a law.")
+@click.option("--dims", default="", metavar="c=2,d=3", help="Sizes of the named axes.")
+@seed
+def discover(parametrization: str, degree: int, dims: str, seed: int) -> None:
+    """Find what gradient flow conserves for every loss, and say whether that is all."""
+    from simulations.discover import discover
+
+    click.echo(discover(parametrization, degree=degree, dims=_dims(dims), seed=seed))
+
+
+def _dims(text: str) -> dict[str, int] | None:
+    """Sizes from ``c=2,d=3``; None for an empty text.
+
+    Raises
+    ------
+    ValueError : not of this form, or a size below 1.
+    """
+    sizes = {}
+    for part in filter(None, text.split(",")):
+        name, _, size = (x.strip() for x in part.partition("="))
+        if not name or not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"dims={text!r}: expected sizes >= 1 such as c=2,d=3")
+        sizes[name] = int(size)
+    return sizes or None
+
+
+@main.command("new-claim", epilog=_example("scalevec new-claim my-idea", "scalevec check my_idea.py"))
+@click.argument("name")
+def new_claim(name: str) -> None:
+    """Write a claim file and its test here; both run at once, and are yours to edit."""
+    from simulations.new_claim import write_claim
+
+    file, test = write_claim(name, Path())
+    click.echo(f"wrote {file} and {test}; now run\n  scalevec check {file}\n  pytest {test}")
+
+
+if __name__ == "__main__":
+    main()

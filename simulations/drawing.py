@@ -1,0 +1,56 @@
+"""Drawing figures, spread over processes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from scalevec_theory.registry import UnknownName
+from simulations.parallel import Call, run_parallel
+from simulations.store import check_writable
+
+
+def draw_all(
+    names: Sequence[str],
+    out: Path,
+    seed: int,
+    jobs: int,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Path]:
+    """Draw the named figures (all of them if none is named) into ``out``, and return the files, figure by figure.
+
+    Raises
+    ------
+    UnknownName : no such figure.
+    ValueError : a negative seed, jobs below 1.
+    Raised : a figure's code raised.
+    OSError : ``out`` cannot be written.
+    """
+    # Figures stand above this package; the command line is the one place that reaches up to them, by name only.
+    figures: dict[str, str] = importlib.import_module("figures").available()
+    for name in names:
+        if name not in figures:
+            raise UnknownName("figure", name, figures)
+    if seed < 0:
+        raise ValueError(f"seed={seed}: expected >= 0")
+    out.mkdir(parents=True, exist_ok=True)
+    check_writable(out / "figure.svg")
+    modules = [figures[name] for name in dict.fromkeys(names or figures)]
+    calls = [Call(_draw, (module, out, seed), _source(module)) for module in modules]
+    files: dict[int, list[Path]] = {}
+    report(0, len(calls))
+    for i, drawn in run_parallel(calls, jobs):
+        files[i] = drawn
+        report(len(files), len(calls))
+    return [file for i in range(len(calls)) for file in files[i]]
+
+
+def _source(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    return str(spec.origin) if spec is not None else module
+
+
+def _draw(module: str, out: Path, seed: int) -> list[Path]:
+    files: list[Path] = importlib.import_module(module).draw(out, seed)
+    return files

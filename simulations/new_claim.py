@@ -1,0 +1,40 @@
+"""``scalevec new-claim``: a claim file and its test, to start from."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from simulations.store import write_text
+
+
+def write_claim(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write ``my_idea.py`` and ``test_my_idea.py`` for the claim ``my-idea``; both or neither.
+
+    Raises
+    ------
+    ValueError : not a claim's name, or a file of that name exists.
+    OSError : the folder cannot be written.
+    """
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name) or keyword.iskeyword(module):
+        raise ValueError(f"name={name!r}: expected lower-case words joined by hyphens, such as my-idea")
+    paths = folder / f"{module}.py", folder / f"test_{module}.py"
+    for path in paths:
+        if path.exists():
+            raise ValueError(f"{path} exists; choose another name")
+    templates = files("simulations") / "templates"
+    claim, test = (
+        Template((templates / f"{kind}.py.template").read_text(encoding="utf-8")).substitute(name=name, module=module)
+        for kind in ("claim", "test")
+    )
+    write_text(paths[0], claim)
+    try:
+        write_text(paths[1], test)
+    except OSError:
+        paths[0].unlink()
+        raise
+    return paths

@@ -1,8 +1,4 @@
-"""Which parameters consume which norm, read off the data flow of one forward pass.
-
-A norm is recognised by what it computes (its output does not change when its input is multiplied by a positive
-number), its effective scale by probing (w = 0, 1, 2), its consumers by following its output through every operation.
-No name or class is consulted.
+"""Which parameters consume which norm, read off the data flow of one forward pass; no name or class is consulted.
 
 Every entry of a norm's output carries the number of its channel, every entry of a parameter its own number; views,
 gathers, splits and concatenations are replayed on these numbers.  Where the two meet in a matrix product, each
@@ -13,24 +9,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
+
+from simulations.norm_probe import find_norms
 
 Role = Literal["input", "output", "mixed", "none"]
 
 NONE = -1
-COPY = frozenset("_to_copy clone detach alias lift_fresh".split())
-REARRANGE = frozenset(
-    "view _unsafe_view reshape t transpose permute expand slice select split split_with_sizes unbind squeeze unsqueeze "
-    "index index_select gather cat stack repeat flip roll unfold".split()
-)
-ELEMENTWISE = frozenset("mul div neg add sub".split())
+COPY = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
+REARRANGE = {
+    "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "repeat", "squeeze", "unsqueeze", "flip",
+    "slice", "select", "split", "split_with_sizes", "unbind", "index", "index_select", "gather", "cat", "stack", "roll",
+    "unfold",
+}  # fmt: skip
+ELEMENTWISE = {"mul", "div", "neg", "add", "sub"}
+SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full"}
 # Where the two factors of a matrix product stand among an operation's arguments.
 PRODUCT = {
     "mm": (0, 1),
@@ -51,6 +51,7 @@ class Consumer:
     """
 
     parameter: str
+    shape: tuple[int, ...]
     axis: int
     channels: Tensor
     names: tuple[str, ...]
@@ -69,8 +70,8 @@ class Norm:
     scale: str | None
     bias: str | None
     offset: float
-    consumers: tuple[Consumer, ...] = ()
-    others: tuple[str, ...] = ()
+    consumers: tuple[Consumer, ...]
+    others: tuple[str, ...]
 
     @property
     def role(self) -> Role:
@@ -101,22 +102,25 @@ def trace_norms(model: nn.Module, forward: Callable[[], object]) -> list[Norm]:
     if model.training:
         raise ValueError("model.training=True: expected a model in evaluation mode")
     with torch.no_grad():
-        norms = _find_norms(model, forward)
+        norms = find_norms(model, forward)
         flow = _Flow(model)
         hooks = []
-        for norm, module in norms:
-            hooks.append(module.register_forward_pre_hook(partial(flow.enter, norm.module)))
-            hooks.append(module.register_forward_hook(partial(flow.leave, norm.module)))
+        for norm in norms:
+            hooks.append(norm.module.register_forward_pre_hook(partial(flow.enter, norm.name)))
+            hooks.append(norm.module.register_forward_hook(partial(flow.leave, norm.name)))
         try:
             with flow:
                 forward()
         finally:
             for hook in hooks:
                 hook.remove()
-    return [
-        replace(norm, consumers=flow.consumers(norm.module), others=tuple(sorted(flow.others[norm.module])))
-        for norm, _ in norms
-    ]
+    found = []
+    for norm in norms:
+        consumers = flow.consumers(norm.name)
+        others = tuple(sorted(flow.others[norm.name]))
+        kind = type(norm.module).__name__
+        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others))
+    return found
 
 
 def untouched(model: nn.Module, forward: Callable[[], object]) -> list[str]:
@@ -124,94 +128,6 @@ def untouched(model: nn.Module, forward: Callable[[], object]) -> list[str]:
     with torch.no_grad(), _Flow(model) as flow:
         forward()
     return [names[0] for i, names in enumerate(flow.names) if i not in flow.read]
-
-
-# Recognising norms -------------------------------------------------------------------------------------------------
-
-
-def _find_norms(model: nn.Module, forward: Callable[[], object]) -> list[tuple[Norm, nn.Module]]:
-    calls: dict[nn.Module, Callable[..., Any]] = {}
-
-    def record(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if module not in calls and (call := _replay(module, args, kwargs)):
-            calls[module] = call
-
-    names = {m: name for name, m in model.named_modules() if not any(True for _ in m.children())}
-    hooks = [m.register_forward_pre_hook(record, with_kwargs=True) for m in names]
-    try:
-        forward()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return [(_describe(names[m], m, call), m) for m, call in calls.items() if _is_norm(call)]
-
-
-def _replay(module: nn.Module, args: Any, kwargs: Any) -> Callable[..., Any] | None:
-    """The recorded call with its first argument replaced by a fixed random one, as a function of that one's size.
-
-    None if the first argument is no matrix of floats.
-    """
-    leaves = [t.clone() if isinstance(t, Tensor) else t for t in tree_leaves((args, kwargs))]
-    if not leaves or not isinstance(leaves[0], Tensor) or not leaves[0].is_floating_point() or leaves[0].ndim < 2:
-        return None
-    structure = tree_structure((args, kwargs))
-    x = torch.randn(leaves[0].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(leaves[0])
-
-    def call(size: float, roll: int = 0) -> Any:
-        rest = [t.clone() if isinstance(t, Tensor) else t for t in leaves[1:]]
-        a, k = tree_unflatten([size * x.roll(roll, -1), *rest], structure)
-        out = module(*a, **k)
-        return out if isinstance(out, Tensor) and out.shape == x.shape and out.is_floating_point() else None
-
-    return call
-
-
-def _is_norm(call: Callable[..., Any]) -> bool:
-    """Whether the output does not change with the size of the first argument, but does with its direction.
-
-    Sizes 8 and 2²⁰: large enough that a norm's ε does not hide the invariance, and far enough apart that an activation
-    which saturates does not fake it.
-    """
-    small, large, rolled = call(8.0), call(2.0**20), call(8.0, roll=1)
-    close = partial(torch.allclose, rtol=1e-3, atol=1e-3)
-    return small is not None and close(small, large) and not close(small, rolled)
-
-
-def _describe(name: str, module: nn.Module, call: Callable[..., Any]) -> Norm:
-    """Probe each parameter at 0, 1 and 2: a bias adds 1 per unit, a scale multiplies by offset + w."""
-    close = partial(torch.allclose, rtol=1e-3, atol=1e-4)
-
-    def response(parameter: Tensor) -> tuple[Tensor, Tensor]:
-        kept, out = parameter.clone(), []
-        for value in (0.0, 1.0, 2.0):
-            parameter.fill_(value)
-            out.append(call(8.0))
-        parameter.copy_(kept)
-        if not close(out[2] - out[1], out[1] - out[0]):
-            raise ValueError(f"{name}: its output is not affine in its parameter of shape {tuple(parameter.shape)}")
-        return out[0], out[1] - out[0]
-
-    full = {local: f"{name}.{local}" if name else local for local, _ in module.named_parameters()}
-    steps = {local: response(p)[1] for local, p in module.named_parameters()}
-    biases = [local for local, step in steps.items() if close(step, torch.ones_like(step))]
-    scales = [local for local in steps if local not in biases]
-    if len(biases) > 1 or len(scales) > 1:
-        raise ValueError(f"{name}: parameters {', '.join(full.values())}; expected at most one scale and one bias")
-    bias = full[biases[0]] if biases else None
-    if not scales:
-        return Norm(name, type(module).__name__, None, bias, 0.0)
-    scale, shape = module.get_parameter(scales[0]), call(8.0).shape
-    if shape[len(shape) - scale.ndim :] != scale.shape:
-        raise ValueError(f"{full[scales[0]]}: shape {tuple(scale.shape)} does not end the output's {tuple(shape)}")
-    at_zero, per_unit = response(scale)
-    if biases:
-        at_zero = at_zero - module.get_parameter(biases[0])
-    offset = float((at_zero * per_unit).sum() / (per_unit * per_unit).sum())
-    offset = float(round(offset)) if abs(offset - round(offset)) < 1e-3 else offset
-    return Norm(name, type(module).__name__, full[scales[0]], bias, offset + 0.0)
-
-
-# Following their outputs -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -274,10 +190,12 @@ class _Flow(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
+        name = func._schema.name.split("::")[-1].rstrip("_")
+        if name in SHAPE_ONLY:
+            return out
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         active, weights = self.activations.among(tensors), self.weights.among(tensors)
         self.read.update(*(w.sources for w in weights))
-        name = func._schema.name.split("::")[-1].rstrip("_")
         if self.inside is not None:
             self._stop(f"norm {self.inside}", active, [])
         elif name in PRODUCT:
@@ -301,7 +219,7 @@ class _Flow(TorchDispatchMode):
                 self.also[i].add(name)
 
     def _follow(self, table: _Table, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> bool:
-        """Mark the results of an operation through which each entry passes unmixed; False if this is no such operation."""
+        """Mark the results of an operation that passes each entry on unmixed; False if it is no such operation."""
         if name in COPY:
             table.set(out, table.among(args)[0])
             return True
@@ -332,12 +250,13 @@ class _Flow(TorchDispatchMode):
     def _elementwise(self, table: _Table, name: str, args: Any, out: Tensor) -> _Marks | None:
         """Products with, and quotients by, anything unmarked keep the marks; sums keep them only among equals."""
         marked = table.among(args)
-        numbers = [m.numbers if m.numbers is None else m.numbers.expand(out.shape) for m in marked]
+        numbers = [None if m.numbers is None else m.numbers.expand(out.shape) for m in marked]
         if name in ("mul", "div", "neg") and len(marked) == 1 and (name != "div" or table.get(args[0])):
             return _Marks(numbers[0], marked[0].sources)
         if name in ("add", "sub") and len(marked) == 2 and marked[0].sources == marked[1].sources:
-            same = None not in numbers and torch.equal(numbers[0], numbers[1])
-            return _Marks(numbers[0] if same else None, marked[0].sources)
+            first, second = numbers
+            same = first is not None and second is not None and torch.equal(first, second)
+            return _Marks(first if same else None, marked[0].sources)
         return None
 
     def _product(self, name: str, left: Tensor, right: Tensor) -> None:
@@ -352,7 +271,7 @@ class _Flow(TorchDispatchMode):
             self._stop(name, [x], [w])
 
     def _meet(self, x: Tensor | None, w: Tensor | None) -> bool:
-        """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``: whether each parameter entry met one and the same channel."""
+        """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``; whether each parameter entry has met one channel only."""
         if x is None or w is None or not torch.equal(x, x[..., :1, :].expand(x.shape)):
             return False
         channel = x[..., 0, :, None].expand(w.shape)
@@ -373,7 +292,7 @@ class _Flow(TorchDispatchMode):
                 along = channels.reshape([-1 if a == axis else 1 for a in range(p.ndim)])
                 if bool(((met == NONE) | (met == along)).all()):
                     names, also = tuple(self.names[i]), tuple(sorted(self.also[i]))
-                    found.append(Consumer(names[0], axis, channels, names, also))
+                    found.append(Consumer(names[0], tuple(p.shape), axis, channels, names, also))
                     break
             else:
                 self.others[norm].add(f"irregular product with {self.names[i][0]}")

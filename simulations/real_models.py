@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,8 +19,11 @@ from torch.overrides import TorchFunctionMode
 
 from simulations.norm_consumers import Norm, trace_norms
 
-_LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 32}
-_GROUPED = _LAYERS | {"num_key_value_heads": 1, "intermediate_size": 24}
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_LAYERS: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 32}
+_GROUPED: dict[str, Any] = _LAYERS | {"num_key_value_heads": 1, "intermediate_size": 24}
 _MAMBA = {
     "mamba_chunk_size": 8,
     "mamba_d_ssm": 16,
@@ -29,9 +32,8 @@ _MAMBA = {
     "mamba_n_groups": 1,
     "mamba_d_state": 4,
 }
-_UNTIED = {"tie_word_embeddings": False}
 
-FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("gpt2", {"n_embd": 16, "n_layer": 2, "n_head": 2, "vocab_size": 32, "n_positions": 32}),
     "llama": ("llama", _GROUPED),
     "llama-tied": ("llama", _GROUPED | {"tie_word_embeddings": True}),
@@ -95,11 +97,11 @@ class Float64(TorchFunctionMode):
         return func(*map(promote, args), **{k: promote(x) for k, x in (kwargs or {}).items()})
 
 
-def build(family: str, seed: int) -> nn.Module:
+def build(family: str, seed: int) -> PreTrainedModel:
     """A toy model of ``family`` (a key of `FAMILIES`) in float64 evaluation mode, its parameters drawn from ``seed``.
 
-    Matrices are N(0, 1/16); vectors start where the model puts them, plus N(0, 1/25), so that no scale is 1 and no
-    bias 0.
+    Matrices are N(0, 1/16) (an untied input embedding N(0, 1)); vectors start where the model puts them, plus
+    N(0, 1/25), so that no scale is 1 and no bias 0.
 
     Raises
     ------
@@ -122,28 +124,31 @@ def build(family: str, seed: int) -> nn.Module:
         for parameter in model.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.copy_(0.25 * noise if parameter.ndim > 1 else parameter + 0.2 * noise)
+        embedding = model.get_input_embeddings().weight
+        if embedding is not model.get_output_embeddings().weight:
+            embedding.mul_(4.0)
     return model
 
 
-def random_tokens(model: nn.Module, batch: int, length: int, seed: int) -> Tensor:
+def random_tokens(model: PreTrainedModel, batch: int, length: int, seed: int) -> Tensor:
     """Token numbers ``(batch, length)``, the three special ones left out."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, model.get_input_embeddings().weight.shape[0], (batch, length), generator=generator)
 
 
-def logits(model: nn.Module, tokens: Tensor) -> Tensor:
+def logits(model: PreTrainedModel, tokens: Tensor) -> Tensor:
     """Next-token logits ``(batch, length, vocabulary)`` in float64."""
     with Float64():
         return model(input_ids=tokens, use_cache=False).logits
 
 
-def norms_of(model: nn.Module) -> list[Norm]:
+def norms_of(model: PreTrainedModel) -> list[Norm]:
     """The norms of a toy model, traced on enough tokens that every expert gets one."""
     tokens = random_tokens(model, 2, 24, seed=0)
     return trace_norms(model, lambda: logits(model, tokens))
 
 
-def loss_gradient(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
+def loss_gradient(model: PreTrainedModel, tokens: Tensor) -> dict[str, Tensor]:
     """Gradient of the mean next-token cross-entropy in every parameter, by name (a tied parameter appears once)."""
     named = dict(model.named_parameters())
     loss = nn.functional.cross_entropy(logits(model, tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
@@ -154,12 +159,19 @@ def loss_gradient(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
 # Rescaling a norm against its consumers ----------------------------------------------------------------------------
 
 
-def move_scale(model: nn.Module, norm: Norm, factor: Tensor) -> None:
+def effective_scale(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
+    """offset + w, in the shape of the norm's scale.  Raises ValueError if the norm has none."""
+    if norm.scale is None:
+        raise ValueError(f"{norm.module}: this norm has no scale")
+    return norm.offset + state[norm.scale]
+
+
+def move_scale(model: PreTrainedModel, norm: Norm, factor: Tensor) -> None:
     """Multiply the consumers of each channel by ``factor`` and divide the norm's effective scale and its bias by it."""
     named = dict(model.named_parameters())
     with torch.no_grad():
-        scale = named[norm.scale]
-        scale.copy_(((norm.offset + scale) / factor - norm.offset))
+        moved = effective_scale(norm, named) / factor
+        named[str(norm.scale)].copy_(moved - norm.offset)
         if norm.bias is not None:
             named[norm.bias].div_(factor)
         for consumer in norm.consumers:
@@ -167,7 +179,7 @@ def move_scale(model: nn.Module, norm: Norm, factor: Tensor) -> None:
             weight.mul_(torch.where(consumer.channels >= 0, factor.flatten()[consumer.channels], 1.0))
 
 
-def absorb(model: nn.Module, norm: Norm) -> None:
+def absorb(model: PreTrainedModel, norm: Norm) -> None:
     """Fold the norm's scale into its consumers and its bias into theirs (created where there is none).
 
     Raises
@@ -175,14 +187,14 @@ def absorb(model: nn.Module, norm: Norm) -> None:
     ValueError : a consumer of a norm with a bias is not the ``weight`` of a module that takes a ``bias``.
     """
     named = dict(model.named_parameters())
-    move_scale(model, norm, (norm.offset + named[norm.scale]).detach().clone())
+    move_scale(model, norm, effective_scale(norm, named).detach())
     if norm.bias is None:
         return
     with torch.no_grad():
         shift = named[norm.bias]
         for consumer in norm.consumers:
             path, _, name = consumer.parameter.rpartition(".")
-            owner = model.get_submodule(path)
+            owner: Any = model.get_submodule(path)
             weight = named[consumer.parameter]
             if name != "weight" or weight.ndim != 2 or not hasattr(owner, "bias"):
                 raise ValueError(f"{consumer.parameter}: its module takes no bias to which {norm.bias} could be moved")
@@ -191,7 +203,7 @@ def absorb(model: nn.Module, norm: Norm) -> None:
         shift.zero_()
 
 
-def untie(model: nn.Module) -> None:
+def untie(model: PreTrainedModel) -> None:
     """Give the output embedding its own copy of a weight shared with the input embedding."""
     head = model.get_output_embeddings()
     head.weight = nn.Parameter(head.weight.detach().clone())
@@ -203,7 +215,8 @@ def untie(model: nn.Module) -> None:
 def conserved(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
     """Q_j = (offset + w_j)² + b_j² − Σ ‖consumer columns of channel j‖², one entry per channel of the norm.
 
-    A quadratic form in the parameters plus terms of the offset; `increment` is its form on a gradient.
+    Gradient flow keeps it if the scale and its consumers are free to rescale (`Norm.absorbable`); arXiv 2605.26895
+    states it for one consumer.
     """
     scale_part, consumer_part = parts(norm, state)
     return scale_part - consumer_part
@@ -211,7 +224,7 @@ def conserved(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
 
 def parts(norm: Norm, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The two parts whose difference is `conserved`."""
-    scale_part = (norm.offset + state[norm.scale]).flatten() ** 2
+    scale_part = effective_scale(norm, state).flatten() ** 2
     if norm.bias is not None:
         scale_part = scale_part + state[norm.bias].flatten() ** 2
     consumer_part = torch.zeros_like(scale_part)
@@ -225,15 +238,19 @@ def parts(norm: Norm, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
 def increment(norm: Norm, gradient: Mapping[str, Tensor], step: float) -> Tensor:
     """What one step of gradient descent adds to `conserved`, exactly: step² times its quadratic form on the gradient.
 
-    The part linear in the step is −2 step times the derivative of Q along the gradient, which the law says is zero.
+    (With one consumer this is η²(⟨w_j,g_j⟩² − v_j²‖g_j‖²).)  The part linear in the step is −2 step times the
+    derivative of Q along the gradient, which the law says is zero.
     """
     return step**2 * conserved(replace(norm, offset=0.0), gradient)
 
 
-def gradient_flow(model: nn.Module, tokens: Tensor, times: np.ndarray, tolerance: float) -> list[dict[str, Tensor]]:
+def gradient_flow(
+    model: PreTrainedModel, tokens: Tensor, times: np.ndarray, tolerance: float
+) -> list[dict[str, Tensor]]:
     """States of gradient flow of the language-model loss in all parameters at ``times`` (from 0), by DOP853.
 
-    The model is left at the last state its integrator tried.  Raises RuntimeError if the integrator gives up.
+    Where a mixture changes its routing the velocity jumps; the integrator's error control shortens its steps there.
+    The model is left at the last state that was tried.  Raises RuntimeError if the integrator gives up.
     """
     named = dict(model.named_parameters())
     sizes = [p.numel() for p in named.values()]

@@ -40,14 +40,15 @@ class Margin:
     def at_least(larger: Tensor, smaller: Tensor, error: Tensor | float) -> Margin:
         """Margin of ``larger >= smaller``: the least difference over all trailing dimensions, error broadcast alike.
 
-        Of several times or components, the one whose difference is worst beyond its error counts.
+        Of several times or components, the one whose difference is worst beyond its error counts; ``larger`` infinite
+        leaves a component out.
         """
         difference = (larger - smaller).flatten(1) if larger.ndim > 1 else (larger - smaller)[:, None]
         e = torch.as_tensor(error, dtype=difference.dtype, device=difference.device)
         if e.ndim and e.ndim < larger.ndim:
             e = e.reshape(*e.shape, *([1] * (larger.ndim - e.ndim)))
         e = e.expand(larger.shape).reshape(difference.shape) if e.ndim else e.expand(difference.shape)
-        score = torch.where(torch.isfinite(difference), difference + e, -torch.inf)
+        score = torch.where(difference.isnan(), -torch.inf, difference + e)
         worst = score.argmin(-1, keepdim=True)
         value = difference.gather(-1, worst)[:, 0]
         return Margin(torch.where(torch.isfinite(value), value, torch.nan), e.gather(-1, worst)[:, 0])

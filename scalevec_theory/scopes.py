@@ -103,7 +103,8 @@ def dominates(
 ) -> Scope:
     """The scope "gradient flow of ``faster`` never has the larger loss", from standard scales and the same W(0).
 
-    The margin is the least of (L_slower − L_faster)/L(0) over times up to 20/λ_max(H), as long as L_slower > 10⁻³ L(0).
+    The margin is the least of (L_slower − L_faster)/L(0) over times up to 20/λ_max(H) at which the numerical error is
+    below 5% of the loss.
 
     Parameters
     ----------
@@ -121,22 +122,25 @@ def dominates(
         "W0": Zero(axes) if zero_start else Real(axes),
     }
 
-    def losses(parametrization: Parametrization, problems: Problems, accuracy: float) -> Tensor:
+    def losses(parametrization: Parametrization, problems: Problems, times: Tensor, accuracy: float) -> Tensor:
         W0 = problems["W0"].flatten(1, -2) if len(parametrization.axes["W"]) == 2 else problems["W0"]
-        top = torch.linalg.eigvalsh(problems["H"])[:, -1:]
-        times = HORIZONS.to(top.device) / top
-        run = gradient_flow(
-            parametrization, _squared_loss(problems), parametrization.init(W0), times, rtol=accuracy, atol=accuracy
-        )
-        return run.loss
+        start = parametrization.init(W0)
+        return gradient_flow(parametrization, _squared_loss(problems), start, times, rtol=accuracy, atol=accuracy).loss
 
     def margin(problems: Problems, accuracy: float) -> Margin:
         first = _squared_loss(problems).value(problems["W0"].flatten(1, -2))[:, None]
-        L_slow = losses(slower, problems, accuracy) / first
-        L_fast = losses(faster, problems, accuracy) / first
-        visible = (L_slow > 1e-3) | L_slow.isnan()
+        top = torch.linalg.eigvalsh(problems["H"])[:, -1:]
+        times = HORIZONS.to(top.device) / top
+        L_slow = losses(slower, problems, times, accuracy)
+        L_fast = losses(faster, problems, times, accuracy)
+        # An error δ of θ moves L by at most √(2 λ_max L) δ + λ_max δ²/2.
+        shift = GLOBAL_ERROR * accuracy * (1 + problems["T"].abs().flatten(1).amax(1, keepdim=True))
+        error = 2 * torch.sqrt(2 * top * torch.maximum(L_slow, L_fast)) * shift + top * shift**2
+        visible = (error < 0.05 * L_slow) | L_slow.isnan()
         return Margin.at_least(
-            torch.where(visible, L_slow, torch.inf), torch.where(visible, L_fast, 0.0), GLOBAL_ERROR * accuracy
+            torch.where(visible, L_slow / first, torch.inf),
+            torch.where(visible, L_fast / first, 0.0),
+            torch.where(visible, error / first, 0.0).nan_to_num(0.0),
         )
 
     start = "W(0) = 0" if zero_start else "any W(0)"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from scalevec_theory import testing
 from scalevec_theory.losses import CrossEntropy, LeastSquares
-from scalevec_theory.parametrizations import INPUT_SCALE, PLAIN, Parametrization
+from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
 from scalevec_theory.problems import Problems, ProblemSpace
 from scalevec_theory.registry import find_scopes
 
@@ -53,6 +53,12 @@ def test_dominates() -> None:
     testing.assert_dominates(INPUT_SCALE, PLAIN, inputs="uncorrelated", budget=500)
     with pytest.raises(AssertionError) as caught:
         testing.assert_dominates(PLAIN, INPUT_SCALE, inputs="uncorrelated", budget=500)
+    paste(caught.value)
+
+
+def test_a_violation_of_one_part_in_ten_thousand_is_seen() -> None:
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_dominates(DUAL_SCALE, INPUT_SCALE, inputs="whitened")
     paste(caught.value)
 
 

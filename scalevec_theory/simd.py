@@ -1,7 +1,7 @@
 """Vectors of LANES doubles and unchecked access to flat arrays, for kernels compiled by numba.
 
-Numba's vectoriser needs long loops and proof that arrays do not overlap.  With a handful of parameters there is neither,
-so a kernel says itself which doubles travel together, and LLVM maps them to the registers of the processor at hand.
+Numba's vectoriser needs long loops and proof that arrays do not overlap.  With a handful of parameters there is
+neither, so a kernel says itself which doubles travel together, and LLVM maps them to the registers of the processor.
 Vectors add, subtract, multiply and divide with each other and with numbers.  (Kernels that numba has cached on disk do
 not notice a change in this file: touch the files that use it.)
 """

@@ -85,7 +85,7 @@ def _scope(target: Target, result: Result, effort: str, settings: str) -> str:
 def _evidence(scope: Scope, evidence: Evidence, effort: str) -> str:
     if evidence.kind == "proof":
         verb = "proof" if evidence.supports else "no proof"
-        return f"- {verb}, {_count(evidence.instances, 'lemma')}:\n\n```text\n{evidence.detail}\n```\n"
+        return f"- {verb}, {_count(evidence.instances, 'lemma')}:\n\n```text\n{evidence.detail}\n```"
     if evidence.kind == "search" and scope.space is not None:
         budget = search_budget(scope, effort)
         parts = [
@@ -104,11 +104,11 @@ def coarse(evidence: Evidence, accuracy: float) -> str:
     """A margin as it is printed on the page."""
     margin, error, stderr = evidence.margin or 0.0, evidence.error, evidence.stderr
     if evidence.kind == "search" and error == 0 and 0 <= margin <= accuracy:
-        return f"≥ 0 at accuracy {accuracy:.0e}"
+        return f"≥ 0 at accuracy {_digit(accuracy)}"
     if stderr:
         return f"{_digit(margin)} with standard error {_digit(stderr)}"
     if abs(margin) <= error:
-        return f"0 within 1e{math.ceil(math.log10(error)):+03d}" if error else "0"
+        return f"0 within {_digit(10.0 ** math.ceil(math.log10(error)))}" if error else "0"
     return _digit(margin)
 
 
@@ -129,7 +129,7 @@ def rounded(value: object) -> object:
 
 
 def _digit(x: float) -> str:
-    return f"{significant(x, 1):g}"
+    return re.sub(r"e([+-])0+", r"e\1", f"{significant(x, 1):g}")
 
 
 def _count(n: int, noun: str) -> str:

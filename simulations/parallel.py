@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,7 +64,9 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
     except BrokenProcessPool as error:
         raise WorkerLost("a worker process died, most likely for lack of memory; try fewer --jobs") from error
     finally:
-        outcomes.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # joblib remarks that closing gives up what still runs; that is the point
+            outcomes.close()
 
 
 def _perform(index: int, call: Call) -> tuple[int, Any, str]:

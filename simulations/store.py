@@ -18,10 +18,10 @@ def write_text(path: Path, text: str) -> None:
     ------
     OSError : the folder is missing, read-only or full; what was at ``path`` before is untouched.
     """
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():  # a pipe or a terminal: nothing can be renamed onto it
         path.write_text(text, encoding="utf-8")
         return
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -41,13 +41,17 @@ def check_writable(path: Path) -> None:
     ------
     OSError : as `write_text`, or ``path`` is a folder.
     """
-    path = Path(os.path.realpath(path))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path.exists() or path.is_file():
+        path = Path(os.path.realpath(path))
         probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
-        write_text(probe, "")
-        probe.unlink()
+        try:
+            write_text(probe, "")
+            probe.unlink()
+        except OSError as error:
+            error.filename = str(path)
+            raise
 
 
 def plain(value: object) -> object:

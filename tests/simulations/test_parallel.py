@@ -1,0 +1,62 @@
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from simulations.parallel import Call, Raised, WorkerLost, run_parallel
+
+
+def draw(seed: int) -> tuple[float, int]:
+    return float(np.random.default_rng(seed).standard_normal()), torch.get_num_threads()
+
+
+def fail(how: type[BaseException]) -> None:
+    raise how("on purpose\nin two lines")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def calls(n: int) -> list[Call]:
+    return [Call(draw, (i,), __file__) for i in range(n)]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_value_once_in_one_thread_and_nothing_left_changed(jobs: int) -> None:
+    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
+    torch.set_num_threads(2)
+    try:
+        values = sorted(run_parallel(calls(5), jobs))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert values == [(i, (float(np.random.default_rng(i).standard_normal()), 1)) for i in range(5)]
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_nothing_to_do() -> None:
+    assert list(run_parallel([], 4)) == []
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_jobs_must_be_positive(jobs: int) -> None:
+    with pytest.raises(ValueError, match=f"jobs={jobs}: expected >= 1"):
+        run_parallel(calls(1), jobs)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("jobs", "how"), [(1, ZeroDivisionError), (1, SystemExit), (2, ZeroDivisionError)])
+def test_what_a_call_raises_is_told_in_one_line(jobs: int, how: type[BaseException]) -> None:
+    line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if 'raise how("on' in text)
+    with pytest.raises(Raised) as caught:
+        list(run_parallel([Call(fail, (how,), __file__), *calls(3)], jobs))
+    assert str(caught.value) == f"{__file__}:{line}: {how.__name__}: on purpose in two lines"
+
+
+def test_a_dead_worker_is_reported() -> None:
+    with pytest.raises(WorkerLost, match="a worker process died"):
+        list(run_parallel([Call(die, (), __file__), *calls(3)], 2))

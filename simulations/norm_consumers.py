@@ -91,8 +91,8 @@ class Norm:
 def trace_norms(model: nn.Module, forward: Callable[[], object]) -> list[Norm]:
     """Every norm of ``model`` that ``forward()`` runs, with its role and consumers, in order of first use.
 
-    ``forward`` runs the model once, on inputs long enough that every expert of a mixture gets a token: a parameter
-    that the pass does not read (`untouched`) cannot be seen to consume anything.
+    ``forward`` runs the model once and returns what it returned, on inputs long enough that every expert of a mixture
+    gets a token: a parameter that the pass does not read (`untouched`) cannot be seen to consume anything.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def trace_norms(model: nn.Module, forward: Callable[[], object]) -> list[Norm]:
             hooks.append(norm.module.register_forward_hook(partial(flow.leave, norm.name)))
         try:
             with flow:
-                forward()
+                flow.finish(forward())
         finally:
             for hook in hooks:
                 hook.remove()
@@ -210,6 +210,9 @@ class _Flow(TorchDispatchMode):
                 self._stop(name, [], weights)
         return out
 
+    def finish(self, returned: object) -> None:
+        self._stop("returned", self.activations.among(tree_leaves(returned)), [])
+
     def _stop(self, name: str, active: Sequence[_Marks], weights: Sequence[_Marks]) -> None:
         for marks in active:
             for norm in marks.sources:
@@ -274,10 +277,11 @@ class _Flow(TorchDispatchMode):
         """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``; whether each parameter entry has met one channel only."""
         if x is None or w is None or not torch.equal(x, x[..., :1, :].expand(x.shape)):
             return False
-        channel = x[..., 0, :, None].expand(w.shape)
-        known = self.met[w]
-        self.met[w] = channel
-        return bool(((known == NONE) | (known == channel)).all()) and torch.equal(self.met[w], channel)
+        entry = w >= 0
+        numbers, channel = w[entry], x[..., 0, :, None].expand(w.shape)[entry]
+        known = self.met[numbers]
+        self.met[numbers] = channel
+        return bool(((known == NONE) | (known == channel)).all()) and torch.equal(self.met[numbers], channel)
 
     def consumers(self, norm: str) -> tuple[Consumer, ...]:
         first, size = self.channels[norm]

@@ -142,6 +142,13 @@ def logits(model: PreTrainedModel, tokens: Tensor) -> Tensor:
         return model(input_ids=tokens, use_cache=False).logits
 
 
+def relative_change(before: PreTrainedModel, after: PreTrainedModel, tokens: Tensor) -> float:
+    """Largest difference of the two models' logits, relative to the largest logit of the first."""
+    with torch.no_grad():
+        kept = logits(before, tokens)
+        return float((logits(after, tokens) - kept).abs().max() / kept.abs().max())
+
+
 def norms_of(model: PreTrainedModel) -> list[Norm]:
     """The norms of a toy model, traced on enough tokens that every expert gets one."""
     tokens = random_tokens(model, 2, 24, seed=0)

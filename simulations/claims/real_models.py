@@ -13,7 +13,6 @@ from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from scalevec_theory.claim import Claim, Counterexample, Evidence, NotRun, Scope, Setting, measured
@@ -25,12 +24,12 @@ from simulations.real_models import (
     effective_scale,
     gradient_flow,
     increment,
-    logits,
     loss_gradient,
     move_scale,
     norms_of,
     parts,
     random_tokens,
+    relative_change,
     untie,
 )
 
@@ -82,7 +81,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 @cache
-def _model(family: str, seed: int) -> tuple[nn.Module, tuple[Norm, ...], Tensor]:
+def toy_model(family: str, seed: int) -> tuple[nn.Module, tuple[Norm, ...], Tensor]:
     """A toy model, its norms, and a sequence of tokens."""
     if find_spec("transformers") is None:
         raise NotRun("transformers is not installed; it comes with pip install 'scalevec[hf]'")
@@ -92,7 +91,7 @@ def _model(family: str, seed: int) -> tuple[nn.Module, tuple[Norm, ...], Tensor]
 
 @cache
 def _flow(family: str, seed: int, horizon: float) -> list[dict[str, Tensor]]:
-    model, _, tokens = _model(family, seed)
+    model, _, tokens = toy_model(family, seed)
     return gradient_flow(copy.deepcopy(model), tokens, np.linspace(0.0, horizon, 5), tolerance=DRIFT / 100)
 
 
@@ -101,7 +100,7 @@ def flow_drift(family: str, variant: str, seed: int, horizon: float) -> tuple[fl
 
     The second is the least, over the norms, of the largest change over its channels of either part of Q.
     """
-    norms, states = VARIANTS[variant](_model(family, seed)[1]), _flow(family, seed, horizon)
+    norms, states = VARIANTS[variant](toy_model(family, seed)[1]), _flow(family, seed, horizon)
     drift = max(float((conserved(n, s) - conserved(n, states[0])).abs().max()) for n in norms for s in states)
     ends = [zip(parts(n, states[0]), parts(n, states[-1]), strict=True) for n in norms]
     return drift, min(float((after - before).abs().max()) for end in ends for before, after in end)
@@ -112,7 +111,7 @@ def descent_error(family: str, variant: str, seed: int) -> tuple[float, float]:
 
     Both are relative to the sum of the squares in Q_j.
     """
-    model, norms, tokens = _model(family, seed)
+    model, norms, tokens = toy_model(family, seed)
     gradient = loss_gradient(model, tokens)
     before = {name: p.detach() for name, p in model.named_parameters()}
     after = {name: p - STEP * gradient[name] for name, p in before.items()}
@@ -128,7 +127,7 @@ def descent_error(family: str, variant: str, seed: int) -> tuple[float, float]:
 
 def absorption_error(family: str, variant: str, seed: int, untied: bool = False) -> tuple[float, float]:
     """Relative change of the logits when every norm's scale is absorbed, and when it is dropped instead (liveness)."""
-    model, norms, tokens = _model(family, seed)
+    model, norms, tokens = toy_model(family, seed)
     if untied:
         model = copy.deepcopy(model)
         untie(model)
@@ -138,10 +137,7 @@ def absorption_error(family: str, variant: str, seed: int, untied: bool = False)
         absorb(folded, norm)
         scale = effective_scale(norm, dict(dropped.named_parameters())).detach()
         move_scale(dropped, replace(norm, consumers=()), scale)
-    with torch.no_grad():
-        before = logits(model, tokens)
-        changes = [float((logits(m, tokens) - before).abs().max() / before.abs().max()) for m in (folded, dropped)]
-    return changes[0], changes[1]
+    return relative_change(model, folded, tokens), relative_change(model, dropped, tokens)
 
 
 def flow_margin(family: str, variant: str, seed: int, horizon: float) -> float:
@@ -162,13 +158,14 @@ def absorption_margin(family: str, variant: str, seed: int, untied: bool = False
     return ROUNDING - error if dropped > ALIVE else math.nan
 
 
-def _evidence(setting: Setting, margin: Callable[..., float], detail: str, **arguments: object) -> Evidence:
+def evidence(setting: Setting, margin: Callable[..., float], detail: str, **arguments: object) -> Evidence:
+    """What ``margin(**arguments, seed=…)`` says, and where it is negative the code that shows it."""
     value = margin(**arguments, seed=setting.seed)
     example = None
     if value < 0:
         name, fields = margin.__name__, {**arguments, "seed": setting.seed}
         call = f"{name}({', '.join(f'{k}={v!r}' for k, v in fields.items())})"
-        code = f"from {__name__} import {name}\n\nmargin = {call}\nassert margin < 0, margin\n"
+        code = f"from {margin.__module__} import {name}\n\nmargin = {call}\nassert margin < 0, margin\n"
         example = Counterexample(fields, value, code)
     return measured("simulation", value, detail, seed=setting.seed, counterexample=example)
 
@@ -179,8 +176,8 @@ def _conservation(family: str, variant: str = "as-traced") -> Callable[[Setting]
         flow = f"gradient flow to t = {horizon:g}: no Q_j moves by {DRIFT:g}, each part of Q by more than {ALIVE:g}"
         step = f"one gradient step of {STEP:g}: the increment of Q_j is eta^2 times Q's quadratic form on the gradient"
         return [
-            _evidence(setting, flow_margin, flow, family=family, variant=variant, horizon=horizon),
-            _evidence(setting, descent_margin, step, family=family, variant=variant),
+            evidence(setting, flow_margin, flow, family=family, variant=variant, horizon=horizon),
+            evidence(setting, descent_margin, step, family=family, variant=variant),
         ]
 
     return measure
@@ -191,7 +188,7 @@ def _absorption(family: str, variant: str = "as-traced", **options: bool) -> Cal
         detail = (
             f"logits unchanged to {ROUNDING:g} of their size, and changed by more than {ALIVE:g} without the scales"
         )
-        return [_evidence(setting, absorption_margin, detail, family=family, variant=variant, **options)]
+        return [evidence(setting, absorption_margin, detail, family=family, variant=variant, **options)]
 
     return measure
 

@@ -1,0 +1,259 @@
+"""Roles and consumers of norms in small hand-written models, each also checked by rescaling the norm numerically."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from simulations.norm_consumers import trace_norms, untouched
+from simulations.real_models import move_scale
+
+D = 6
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, d=D, offset=0.0, bias=False):
+        super().__init__()
+        self.offset = offset
+        self.gamma = nn.Parameter(torch.rand(d) + 0.5)
+        self.beta = nn.Parameter(torch.randn(d)) if bias else None
+
+    def forward(self, x):
+        y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * (self.offset + self.gamma)
+        return y if self.beta is None else y + self.beta
+
+
+class Model(nn.Module):
+    """A norm, parameters a, b (matrices d × d) and experts, and a body that says what becomes of the norm's output."""
+
+    def __init__(self, body, norm=None):
+        super().__init__()
+        self.norm = norm or RMSNorm()
+        self.a, self.b = nn.Linear(D, D, bias=False), nn.Linear(D, D, bias=False)
+        self.experts = nn.Parameter(torch.randn(3, 2 * D, D))
+        self.vector = nn.Parameter(torch.randn(D))
+        self.embed = nn.Embedding(9, D)
+        self.body = body
+
+    def forward(self, x):
+        return self.body(self, x, self.norm(x))
+
+
+def loop_over_experts(m, x, y):
+    weight, route = m.a(y)[..., :3].max(-1)
+    out = torch.zeros(*x.shape[:-1], 2 * D, dtype=x.dtype)
+    for e in range(3):
+        index = torch.where(route == e)
+        out[index] = F.linear(y[index], m.experts[e])
+    return out * weight[..., None]
+
+
+def gathered_experts(m, x, y):
+    weight, route = m.a(y).flatten(0, 1)[:, :3].max(-1)
+    return torch.bmm(y.reshape(-1, 1, D), m.experts[route].transpose(1, 2)) * weight[:, None, None]
+
+
+def rotate(y):
+    half = torch.cat([-y[..., D // 2 :], y[..., : D // 2]], -1)
+    return y * 0.6 + half * 0.8
+
+
+def fused_and_split(m, x, y):
+    q, k = m.a(y).chunk(2, -1)
+    return (q.tanh() * k).sum(-1)
+
+
+# body, role, consumers (parameter: axis), others
+INPUT = {
+    "one linear": (lambda m, x, y: m.a(y), {"a.weight": 1}),
+    "fused": (fused_and_split, {"a.weight": 1}),
+    "two branches": (lambda m, x, y: m.a(y).tanh() * m.b(y), {"a.weight": 1, "b.weight": 1}),
+    "input times matrix": (lambda m, x, y: y @ m.a.weight, {"a.weight": 0}),
+    "matrix times column": (lambda m, x, y: m.a.weight @ y.transpose(-1, -2), {"a.weight": 1}),
+    "einsum": (lambda m, x, y: torch.einsum("bti,oi->bto", y, m.a.weight), {"a.weight": 1}),
+    "looped experts": (loop_over_experts, {"a.weight": 1, "experts": 2}),
+    "gathered experts": (gathered_experts, {"a.weight": 1, "experts": 2}),
+    "constant multiple": (lambda m, x, y: m.a(-2.5 * y / 3), {"a.weight": 1}),
+    "other activation in between": (lambda m, x, y: m.a(y * x.sigmoid()), {"a.weight": 1}),
+    "token shift": (lambda m, x, y: m.a(y + 0.5 * y.roll(1, 1)), {"a.weight": 1}),
+    "gated by itself, then a matrix": (lambda m, x, y: m.b(m.a(y) * y), {"a.weight": 1, "b.weight": 1}),
+    "layer with a bias": (lambda m, x, y: F.linear(y, m.a.weight, m.vector), {"a.weight": 1}),
+}
+OTHER = {
+    "residual": (lambda m, x, y: y + m.a(y), "mixed", {"a.weight": 1}, {"add"}),
+    "gated by itself": (lambda m, x, y: m.a(y) * y, "mixed", {"a.weight": 1}, {"returned"}),
+    "returned": (lambda m, x, y: {"last": y}["last"], "output", {}, {"returned"}),
+    "silu before the matrix": (lambda m, x, y: m.a(F.silu(y)), "output", {}, {"silu"}),
+    "square": (lambda m, x, y: m.a(y * y), "output", {}, {"mul"}),
+    "divisor": (lambda m, x, y: m.a(x / y), "output", {}, {"div"}),
+    "added to the stream": (lambda m, x, y: m.a(x + y), "output", {}, {"add"}),
+    "attention scores": (lambda m, x, y: y @ m.a(x).transpose(-1, -2), "output", {}, {"bmm"}),
+    "rotated, then scores": (lambda m, x, y: rotate(y) @ x.transpose(-1, -2), "output", {}, {"bmm"}),
+    "rotated, then a matrix": (lambda m, x, y: m.a(rotate(y)), "output", {}, {"mm"}),
+    "positions mixed": (lambda m, x, y: m.a(torch.where(x > 0, y, x)), "output", {}, {"where"}),
+    "channels differ by row": (lambda m, x, y: m.a(torch.cat([y[:, :1], y[:, 1:].flip(-1)], 1)), "output", {}, {"mm"}),
+}
+
+
+def tokens():
+    return torch.randn(2, 5, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def made(body, norm=None):
+    torch.manual_seed(0)
+    model = Model(body, norm).double().eval()
+    return model, lambda: model(tokens())
+
+
+def rescaling_changes(model, norm, consumers):
+    """Relative change of the output when the scale is halved (channel by channel differently), against ``consumers``."""
+
+    moved = copy.deepcopy(model)
+    move_scale(moved, replace(norm, consumers=consumers), torch.linspace(2.0, 3.0, D, dtype=torch.float64))
+    with torch.no_grad():
+        before, after = model(tokens()), moved(tokens())
+    return float((after - before).abs().max() / before.abs().max())
+
+
+@pytest.mark.parametrize("case", INPUT)
+def test_input_norms_have_the_right_consumers_and_rescale_freely(case):
+    body, consumers = INPUT[case]
+    model, forward = made(body)
+    (norm,) = trace_norms(model, forward)
+    assert (norm.role, norm.others, norm.absorbable) == ("input", (), True)
+    assert {c.parameter: c.axis for c in norm.consumers} == consumers
+    assert all(c.channels.tolist() == list(range(D)) for c in norm.consumers)
+    assert rescaling_changes(model, norm, norm.consumers) < 1e-13
+    assert rescaling_changes(model, norm, ()) > 1e-3
+    for left_out in norm.consumers:
+        rest = tuple(c for c in norm.consumers if c is not left_out)
+        assert rescaling_changes(model, norm, rest) > 1e-3, left_out.parameter
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_other_norms_are_mixed_or_output_and_do_not_rescale_freely(case):
+    body, role, consumers, others = OTHER[case]
+    model, forward = made(body)
+    (norm,) = trace_norms(model, forward)
+    assert (norm.role, set(norm.others), norm.absorbable) == (role, others, False)
+    assert {c.parameter: c.axis for c in norm.consumers} == consumers
+    assert rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+def test_channels_follow_a_permutation():
+    model, forward = made(lambda m, x, y: m.a(y.flip(-1)))
+    (norm,) = trace_norms(model, forward)
+    assert norm.consumers[0].channels.tolist() == list(range(D))[::-1]
+    assert rescaling_changes(model, norm, norm.consumers) < 1e-13
+
+
+def test_channels_of_two_norms_meet_one_matrix():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.out = RMSNorm(2), RMSNorm(4), nn.Linear(D, 3)
+
+        def forward(self, x):
+            return self.out(torch.cat([self.second(x[..., 2:]), self.first(x[..., :2])], -1))
+
+    model = Two().double().eval()
+    second, first = trace_norms(model, lambda: model(tokens()))
+    assert (first.module, first.consumers[0].channels.tolist()) == ("first", [-1, -1, -1, -1, 0, 1])
+    assert (second.module, second.consumers[0].channels.tolist()) == ("second", [0, 1, 2, 3, -1, -1])
+    assert first.role == second.role == "input"
+
+
+@pytest.mark.parametrize(
+    ("norm", "offset", "bias"),
+    [
+        (RMSNorm(), 0.0, False),
+        (RMSNorm(offset=1.0), 1.0, False),
+        (RMSNorm(offset=0.25, bias=True), 0.25, True),
+        (nn.LayerNorm(D), 0.0, True),
+        (nn.LayerNorm(D, bias=False), 0.0, False),
+    ],
+)
+def test_scale_offset_and_bias_are_probed(norm, offset, bias):
+    model, forward = made(lambda m, x, y: m.a(y), norm)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    (found,) = trace_norms(model, forward)
+    assert found.offset == pytest.approx(offset, abs=1e-6) and (found.bias is not None) is bias
+    assert found.scale in ("norm.gamma", "norm.weight")
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert rescaling_changes(model, found, found.consumers) < 1e-13
+
+
+def test_a_norm_without_scale_has_no_role():
+    model, forward = made(lambda m, x, y: m.a(y), nn.LayerNorm(D, elementwise_affine=False))
+    (norm,) = trace_norms(model, forward)
+    assert (norm.role, norm.scale, norm.absorbable) == ("none", None, False)
+    assert [c.parameter for c in norm.consumers] == ["a.weight"]
+
+
+@pytest.mark.parametrize("module", [nn.Tanh(), nn.Sigmoid(), nn.Identity(), nn.GELU(), nn.Linear(D, D), nn.Softmax(-1)])
+def test_modules_that_do_not_normalise_are_no_norms(module):
+    model, forward = made(lambda m, x, y: m.a(y), module)
+    assert trace_norms(model, forward) == []
+
+
+def test_a_consumer_with_another_use_is_not_absorbable():
+    model, forward = made(
+        lambda m, x, y: F.linear(y + 0 * y, m.embed.weight) + m.embed(torch.zeros(1, dtype=int)).sum()
+    )
+    (norm,) = trace_norms(model, forward)
+    assert norm.role == "input" and not norm.absorbable
+    assert norm.consumers[0].also_used_by == ("embedding",)
+    assert rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+def test_a_matrix_that_also_multiplies_something_else_is_not_absorbable():
+    model, forward = made(lambda m, x, y: m.a(y) + m.a(x))
+    (norm,) = trace_norms(model, forward)
+    assert norm.role == "input" and norm.consumers[0].also_used_by == ("mm",) and not norm.absorbable
+
+
+def test_a_parameter_that_meets_two_channels_is_no_consumer_alone():
+    model, forward = made(lambda m, x, y: m.a(y) + m.a(y.flip(-1)))
+    (norm,) = trace_norms(model, forward)
+    assert not norm.absorbable and rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+def test_a_norm_read_by_a_norm():
+    class Chain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.out = RMSNorm(), RMSNorm(), nn.Linear(D, 3)
+
+        def forward(self, x):
+            return self.out(self.second(self.first(x)))
+
+    model = Chain().double().eval()
+    first, second = trace_norms(model, lambda: model(tokens()))
+    assert (first.role, first.others) == ("output", ("norm second",)) and second.role == "input"
+
+
+def test_parameters_the_pass_does_not_read_are_named():
+    model, forward = made(lambda m, x, y: m.a(y) + torch.zeros_like(m.b.weight).sum())
+    assert set(untouched(model, forward)) == {"b.weight", "experts", "vector", "embed.weight"}
+
+
+def test_training_mode_is_refused():
+    model, forward = made(lambda m, x, y: m.a(y))
+    model.train()
+    with pytest.raises(ValueError, match="model.training=True: expected a model in evaluation mode"):
+        trace_norms(model, forward)
+
+
+def test_a_norm_with_an_unknown_parameter_is_refused():
+    class Squared(RMSNorm):
+        def forward(self, x):
+            return super().forward(x) * self.gamma
+
+    model, forward = made(lambda m, x, y: m.a(y), Squared())
+    with pytest.raises(ValueError, match="norm: its output is not affine in its parameter of shape"):
+        trace_norms(model, forward)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from scalevec_theory.check import code, installed_source, search_budget
@@ -141,3 +141,14 @@ def escape(text: str) -> str:
     """Text in which Markdown sees no markup; an underscore within a word is none."""
     text = re.sub(r"([\\`*<|\[])", r"\\\1", text)
     return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)
+
+
+def readme_table(claims: Iterable[Claim]) -> str:
+    """The table of claims in the README: what each says, and its scopes with what is expected of them."""
+    rows = ["| claim | what it says | scopes that hold | scopes that fail |", "|---|---|---|---|"]
+    for claim in claims:
+        holding, failing = (
+            ", ".join(s.name for s in claim.scopes if s.holds is expected) or "–" for expected in (True, False)
+        )
+        rows.append(f"| [{claim.id}](paper_checks.md#{claim.id}) | {escape(claim.title)} | {holding} | {failing} |")
+    return "\n".join(rows) + "\n"

@@ -1,4 +1,4 @@
-"""Gradient flow of one column towards its target, in closed form: uncorrelated inputs, squared loss, W(0) = 0, v(0) = 1.
+"""Gradient flow of one column towards its target in closed form: uncorrelated inputs, squared loss, W(0) = 0, v = 1.
 
 Column j stays on the ray of its target T_j, and with R = ‖T_j‖, h = H_jj its radius r obeys ṙ = h √(1 + 4r²) (R − r).
 With r = sinh(s)/2 and R = sinh(S)/2 this is ṡ = 2h cosh((S + s)/2) sinh((S − s)/2), hence

@@ -111,7 +111,7 @@ def made(body, norm=None):
 
 
 def rescaling_changes(model, norm, consumers):
-    """Relative change of the output when the scale is halved (channel by channel differently), against ``consumers``."""
+    """Relative change of the output when each channel moves a factor from the scale into ``consumers``."""
 
     moved = copy.deepcopy(model)
     move_scale(moved, replace(norm, consumers=consumers), torch.linspace(2.0, 3.0, D, dtype=torch.float64))
@@ -245,7 +245,7 @@ def test_parameters_the_pass_does_not_read_are_named():
 def test_training_mode_is_refused():
     model, forward = made(lambda m, x, y: m.a(y))
     model.train()
-    with pytest.raises(ValueError, match="model.training=True: expected a model in evaluation mode"):
+    with pytest.raises(ValueError, match=r"model\.training=True: expected a model in evaluation mode"):
         trace_norms(model, forward)
 
 

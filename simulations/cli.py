@@ -23,6 +23,7 @@ class OneLineErrors(click.Group):
             click.echo(error.format_message(), err=True)
             status = 2
         except click.Abort:
+            click.echo("scalevec: interrupted; scopes that were finished are stored", err=True)
             status = INTERRUPTED
         except click.ClickException as error:
             status = _complain(error.format_message())
@@ -106,7 +107,7 @@ def check(
         if file is not None:
             check_writable(file)
     targets = find_targets(names)
-    with progress("scopes") as report_progress:
+    with progress("scopes") as tell:
         results = check_all(
             targets,
             effort=effort,
@@ -114,7 +115,7 @@ def check(
             device=device,
             jobs=cores() if jobs is None else jobs,
             fresh=fresh,
-            report=report_progress,
+            report=tell,
         )
     if json_file is not None:
         write_json(json_file, [as_json(r) for r in results])
@@ -168,8 +169,11 @@ def figures(names: tuple[str, ...], out: Path, seed: int, jobs: int | None) -> N
     """Draw figures, all or those named, as SVG and PNG."""
     from simulations.drawing import draw_all
     from simulations.parallel import cores
+    from simulations.tables import progress
 
-    for file in draw_all(names, out, seed, cores() if jobs is None else jobs):
+    with progress("figures") as report:
+        files = draw_all(names, out, seed, cores() if jobs is None else jobs, report)
+    for file in files:
         click.echo(file)
 
 

@@ -21,11 +21,11 @@ def write_text(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():  # a pipe or a terminal: nothing can be renamed onto it
         path.write_text(text, encoding="utf-8")
         return
-    path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         error.filename, error.filename2 = str(path), None
         raise
@@ -44,8 +44,8 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path.exists() or path.is_file():
-        path = Path(os.path.realpath(path))
-        probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
+        target = Path(os.path.realpath(path))
+        probe = target.with_name(f".{target.name}.{os.getpid()}.probe")
         try:
             write_text(probe, "")
             probe.unlink()

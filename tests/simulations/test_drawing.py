@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ def draw(out, seed):
 def two_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(figures, "available", lambda: {"first-one": "figure_one", "second": "figure_two"})
-    (tmp_path / "figure_one.py").write_text(MODULE)
-    (tmp_path / "figure_two.py").write_text(MODULE)
+    for module in ("figure_one", "figure_two"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        (tmp_path / f"{module}.py").write_text(MODULE)
 
 
 def test_all_or_those_named_in_the_order_named(tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ class Decoder:
     tied: bool = False
     layer_extra: int = 0
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            least = 0 if name in ("layer_scales", "layer_extra", "tied") else 1
+            if value < least:
+                raise ValueError(f"{name}={value}: expected an integer >= {least}")
+
     @property
     def scales(self) -> int:
         """Number of scale parameters."""

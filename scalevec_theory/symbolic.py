@@ -101,8 +101,6 @@ def invariants_of(
 
 def exact(entry: Any) -> sympy.Expr:
     """``entry`` with every float replaced by the simplest rational that rounds to it."""
-    if isinstance(entry, np.ndarray) and entry.ndim == 0:
-        entry = entry.item()
     try:
         expression = sympy.sympify(entry, strict=True)
     except sympy.SympifyError:

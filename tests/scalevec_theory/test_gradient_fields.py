@@ -52,6 +52,17 @@ def test_fractional_powers(power, law):
     assert laws.polynomial == (sympy.sympify(law, {"a": a, "w": w}),) and laws.complete
 
 
+def test_root_of_a_fraction():
+    """θ = w s with s² = 1 + 1/x: w ẇ = w s and ẋ = −w/(2x² s), so w²/2 + (2/3)x³ + x² is constant."""
+
+    def scaled(x=(), w=()):
+        return w * np.sqrt(1 + 1 / x)
+
+    laws = find_laws(scaled, degree=3)
+    x, w = laws.parameters
+    assert laws.polynomial == (4 * x**3 + 6 * x**2 + 3 * w**2,) and laws.complete
+
+
 def test_square_and_cube_root_of_one_radicand():
     def mixed(a=(), w=2):
         return np.stack([w[0] * np.sqrt(a), w[1] * np.cbrt(a)])
@@ -275,3 +286,27 @@ def test_dimensions_at_the_door():
         fmpq(1, 2)
         == gradient_fields(INPUT_SCALE, {"c": 1, "d": 1}).polynomial(sympy.Rational(1, 2)).leading_coefficient()
     )
+
+
+def cube_root(a=2, w=2):
+    return w * np.cbrt(a + 1)
+
+
+def shifted_norm(a=2, w=()):
+    return w * np.sqrt(a @ a + 2)
+
+
+def chained(a=(), b=(), c=(), w=2):
+    return np.stack([w[0] * np.sqrt(a + b), w[1] * np.cbrt(a * 2 + c)])
+
+
+@pytest.mark.parametrize("function", [cube_root, shifted_norm, chained])
+def test_fields_are_tangent_to_their_radicals_and_points_generic(function):
+    fields = gradient_fields(function)
+    assert all(not fields.derivative(relation, X) for relation in fields.relations for X in fields.fields)
+    assert any(X[0] for X in fields.fields)
+    rng = np.random.default_rng(2)
+    points = [fields.sample(rng) for _ in range(4)]
+    assert all(relation(*p) == 0 for p in points for relation in fields.relations)
+    assert all(len({p[g] for p in points}) == 4 for g in range(len(fields.generators)))
+    assert all(all(p) for p in points)

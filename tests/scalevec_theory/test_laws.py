@@ -10,9 +10,9 @@ from flint import fmpq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalevec_theory.gradient_fields import gradient_fields
+from scalevec_theory.gradient_fields import PolynomialFields, gradient_fields
 from scalevec_theory.laws import certify_laws, find_laws, laws_of_fields, lie_rank
-from scalevec_theory.parametrizations import BUILT_IN, DUAL_SCALE, INPUT_SCALE, MAGNITUDE_DIRECTION
+from scalevec_theory.parametrizations import BUILT_IN, DUAL_SCALE, EXPONENTIAL, INPUT_SCALE, MAGNITUDE_DIRECTION
 from scalevec_theory.symbolic import invariants_of, symbols_of
 
 x, y, z = sympy.symbols("x y z")
@@ -223,3 +223,15 @@ def test_printed_result():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         find_laws(INPUT_SCALE, dims={"c": 2, "d": 3}, **arguments)
+
+
+def test_laws_of_lower_degree_are_used_to_shorten_the_others():
+    laws = find_laws(EXPONENTIAL, dims={"c": 2, "d": 3})
+    assert [len(law.args) for law in laws.polynomial] == [3, 4, 4, 4]  # Σα, then ‖w_j‖² − 2α_j − 2β/d times d
+
+
+def test_gradients_of_laws_that_disagree_are_an_error(monkeypatch):
+    points = iter([tuple(map(fmpq, (2, 3, 5))), tuple(map(fmpq, (0, 0, 0)))])
+    monkeypatch.setattr(PolynomialFields, "sample", lambda self, rng: next(points))
+    with pytest.raises(ArithmeticError, match="2 and 0 independent gradients"):
+        find_laws(DUAL_SCALE, dims={"c": 1, "d": 1})

@@ -177,7 +177,10 @@ EXPONENTIAL = Parametrization(
     "exponential",
     {"beta": "", "alpha": "d", "W": "cd"},
     lambda beta, alpha, W: W * exponential_scale(beta, alpha)[..., None, :],
-    lambda beta, alpha, W: {"sum(alpha)": alpha.sum(-1), "2beta-|W|^2": 2 * beta - _columns(W).sum(-1)},
+    lambda beta, alpha, W: {
+        "sum(alpha)": alpha.sum(-1),
+        "|w_j|^2-2alpha_j-2beta/d": _columns(W) - 2 * alpha - (2 * beta / alpha.shape[-1])[..., None],
+    },
     start={"beta": 0.0, "alpha": 0.0},
 )
 

@@ -180,14 +180,6 @@ def column_laws(u: Array, v: Array, W: Array) -> dict[str, Array]:
     return {"v^2-|w_j|^2": v * v - (W * W).sum(-2)}
 
 
-def exponential_laws(beta: Array, alpha: Array, W: Array) -> dict[str, Array]:
-    d = alpha.shape[-1]
-    return {
-        "sum(alpha)": alpha.sum(-1),
-        "|w_j|^2-2alpha-2beta/d": (W * W).sum(-2) - 2 * alpha - (2 * beta / d)[..., None],
-    }
-
-
 def two_exponential_laws(beta: Array, alpha: Array, W: Array) -> dict[str, Array]:
     return {"sum(alpha)": alpha.sum(-1), "2beta-|W|^2": 2 * beta - (W * W).sum(-2).sum(-1)}
 
@@ -234,7 +226,7 @@ claim = Claim(
             "exponential",
             "v = exp(β + α − mean α): Σα and the d laws ‖w_j‖² − 2α_j − 2β/d are all.",
             EXPONENTIAL,
-            exponential_laws,
+            EXPONENTIAL.invariants,
             prove_exponential,
         ),
         _scope(

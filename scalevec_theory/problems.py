@@ -75,7 +75,7 @@ class Field:
 
 
 def _all(condition: FloatArray) -> FloatArray:
-    return condition.reshape(len(condition), -1).all(-1)
+    return np.asarray(condition.reshape(len(condition), -1).all(-1))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN
 
 C, D, N = 3, 4, 12
 PAIRS = {"input scale over no scale": (PLAIN, INPUT_SCALE, -2), "dual over input scale": (INPUT_SCALE, DUAL_SCALE, -1)}
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "least squares": {"color": style.BLUE, "marker": "o"},
     "cross-entropy": {"color": style.VERMILLION, "marker": "s"},
 }

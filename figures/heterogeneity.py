@@ -8,55 +8,55 @@ import numpy as np
 import torch
 
 from figures import style
-from scalevec_theory.flow import gradient_flow
 from scalevec_theory.losses import LeastSquares
-from scalevec_theory.parametrizations import PLAIN, SEPARATE_INPUT_SCALE, SHARED_INPUT_SCALE
+from scalevec_theory.problems import Diagonal, Field, PositiveDefinite
+from scalevec_theory.theorems.heterogeneity import flows
 
-PROBLEMS, BRANCHES, C, D = 200, 2, 2, 3
+PROBLEMS = 150
+DIMS = {"b": 2, "c": 1, "d": 2}
+INPUTS: dict[str, Field] = {"uncorrelated": Diagonal("dd", 0.3, 3.0), "correlated": PositiveDefinite("dd", high=10.0)}
 
 
 def compute(seed: int = 0) -> dict[str, np.ndarray]:
-    """L/L(0) ``(PROBLEMS, S)`` of each model at times ``t`` (S,): whitened least squares, W(0) = 0."""
+    """Losses over L(0) ``(PROBLEMS, S)`` by kind of inputs, shared and separate, at ``tau`` (S,) in 1/λ_max(H)."""
     rng = np.random.default_rng(seed)
-    T = torch.from_numpy(rng.standard_normal((PROBLEMS, BRANCHES, C, D)))
-    stacked = T.flatten(1, 2)
-    loss = LeastSquares(torch.eye(D, dtype=torch.float64).expand(PROBLEMS, D, D), stacked)
-    times = torch.linspace(0, 4, 81, dtype=torch.float64)
-    models = {
-        "plain": (PLAIN, torch.zeros_like(stacked)),
-        "separate": (SEPARATE_INPUT_SCALE, torch.zeros_like(T)),
-        "shared": (SHARED_INPUT_SCALE, torch.zeros_like(T)),
-    }
-    runs = {n: gradient_flow(p, loss, p.init(W0), times, rtol=1e-9, atol=1e-9) for n, (p, W0) in models.items()}
-    return {"t": times.numpy()} | {name: (run.loss / run.loss[:, :1]).numpy() for name, run in runs.items()}
+    tau = torch.linspace(0, 8, 161, dtype=torch.float64)
+    data = {"tau": tau.numpy()}
+    for name, field in INPUTS.items():
+        H = torch.from_numpy(field.decode(rng.standard_normal((PROBLEMS, *field.latent_shape(DIMS))), DIMS))
+        T = torch.from_numpy(1.5 * rng.standard_normal((PROBLEMS, *DIMS.values())))
+        times = tau / torch.linalg.eigvalsh(H)[:, -1:]
+        start = LeastSquares(H, T.flatten(1, 2)).value(torch.zeros_like(T.flatten(1, 2)))[:, None]
+        shared, separate = (losses.sum(1) / start for losses in flows(H, T, times, 1e-9))
+        data |= {f"{name} shared": shared.numpy(), f"{name} separate": separate.numpy()}
+    return data
 
 
 def draw(out: Path, seed: int = 0) -> list[Path]:
     data = compute(seed)
-    t = data["t"]
+    tau = data["tau"]
     with style.context():
-        figure, (curves, gaps) = style.panels(1, 2, 2.7)
-        for name, look in (("plain", style.PLAIN), ("separate", style.SINGLE), ("shared", style.DUAL)):
-            curves.plot(t, np.median(data[name], 0), **look)
-        curves.set(
-            yscale="log",
-            ylim=(1e-6, 1.5),
-            xlabel="time $t$",
-            ylabel="loss $L(t)/L(0)$",
-            title=f"median of {PROBLEMS} problems",
-        )
-        style.label(curves, "no scale", 3, np.median(data["plain"], 0)[60], 2, 8, color=style.GREY)
-        style.label(curves, "one per branch", 2, np.median(data["separate"], 0)[40], 4, 6, color=style.BLUE)
-        style.label(curves, "shared", 1.5, np.median(data["shared"], 0)[30], -8, -6, ha="right", color=style.VERMILLION)
-        gap = 100 * (data["separate"] - data["shared"])
-        gaps.plot(t, gap.T, color=style.BLUE, linewidth=0.4, alpha=0.6)
-        gaps.axhline(0, color=style.BLACK, linewidth=0.8)
-        gaps.set(
-            xlabel="time $t$",
-            ylabel="$(L_{\\rm separate}-L_{\\rm shared})/L(0)$, %",
-            title=f"separate ever ahead: {(gap.min(1) < -1e-6).sum()} of {PROBLEMS}",
-        )
-        style.letter([curves, gaps])
+        figure, axes = style.panels(1, 3, 2.7)
+        curves, *gaps = axes
+        separate, shared = (np.median(data[f"uncorrelated {name}"], 0) for name in ("separate", "shared"))
+        curves.plot(tau, separate, **style.SINGLE)
+        curves.plot(tau, shared, **style.DUAL)
+        style.label(curves, "per branch", 2.5, np.interp(2.5, tau, separate), 5, 6, color=style.BLUE)
+        style.label(curves, "shared", 2.2, np.interp(2.2, tau, shared), -6, -6, ha="right", color=style.VERMILLION)
+        curves.set(yscale="log", xlim=(0, 5), ylim=(1e-4, 1.5), ylabel="loss $L/L(0)$", title="uncorrelated, median")
+        for ax, name in zip(gaps, INPUTS, strict=True):
+            gap = 100 * (data[f"{name} separate"] - data[f"{name} shared"])
+            ahead = gap.min(1) < -1e-4
+            ax.plot(tau, gap[~ahead].T, color=style.GREY, linewidth=0.4, alpha=0.6)
+            ax.plot(tau, gap[ahead].T, color=style.BLUE, linewidth=0.7)
+            ax.axhline(0, color=style.BLACK, linewidth=0.8)
+            text = f"per branch ever\nahead: {ahead.sum()} of {PROBLEMS}"
+            ax.text(0.97, 0.95, text, ha="right", va="top", transform=ax.transAxes, color=style.BLUE)
+            ax.set(title=name)
+        gaps[0].set(ylabel="$(L_{\\rm branch}-L_{\\rm shared})/L(0)$, %")
+        for ax in axes:
+            ax.set(xlabel="time $t\\,\\lambda_{\\max}(H)$")
+        style.letter(axes)
         return style.save(figure, out, "heterogeneity")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,8 +49,8 @@ def compute(seed: int = 0) -> dict[str, np.ndarray]:
 
 def draw(out: Path, seed: int = 0) -> list[Path]:
     data = compute(seed)
-    large = {"color": style.VERMILLION, "marker": "o", "linestyle": "none", "markerfacecolor": "white"}
-    small = {"color": style.BLUE, "marker": "s", "linestyle": "none", "markerfacecolor": "white"}
+    large: dict[str, Any] = {"color": style.VERMILLION, "marker": "o", "linestyle": "none", "markerfacecolor": "white"}
+    small: dict[str, Any] = {"color": style.BLUE, "marker": "s", "linestyle": "none", "markerfacecolor": "white"}
     with style.context():
         figure, (left, right) = style.panels(1, 2, 2.7, sharey=True)
         every = slice(0, None, 4)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from figures import style
-from scalevec_theory.theorems.product_form import LLAMA_1B, PUBLISHED
+from scalevec_theory.decoder_shapes import LLAMA_1B, PUBLISHED
 
 
 def compute(seed: int = 0) -> dict[str, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -34,11 +35,13 @@ def errors_of_claim(claim: Claim, scopes: Mapping[str, str], seed: int) -> dict[
 
 
 def strips(ax: Axes, errors: Mapping[str, np.ndarray], floor: float = 1e-18) -> None:
-    """One row of points per label, first on top: circles if all are rounding, crosses if not; zeros on the left edge."""
+    """One row of points per label, first on top: circles if all are rounding, else crosses; zeros at the left edge."""
     rng = np.random.default_rng(0)
     for row, values in enumerate(errors.values()):
         exact = values.max() < EXACT
-        look = {"marker": "o", "color": style.BLUE} if exact else {"marker": "x", "color": style.VERMILLION}
+        look: dict[str, Any] = (
+            {"marker": "o", "color": style.BLUE} if exact else {"marker": "x", "color": style.VERMILLION}
+        )
         height = row + rng.uniform(-0.25, 0.25, len(values))
         ax.plot(np.maximum(values, floor), height, linestyle="none", markersize=2.5, alpha=0.6, **look)
     ax.set(xscale="log", xlim=(floor / 2, 30), ylim=(len(errors) - 0.4, -0.6))

@@ -21,7 +21,8 @@ from scalevec_theory.parametrizations import INPUT_SCALE, PLAIN
 from scalevec_theory.problems import Between, Identity, PositiveDefinite, Problems, ProblemSpace, Real
 from scalevec_theory.proof import Lemma, Proof, Vector, inner
 from scalevec_theory.scopes import dominates
-from scalevec_theory.theorems.matched_sharpness import UNCORRELATED, ahead_margin
+from scalevec_theory.theorems.matched_sharpness import ahead_margin
+from scalevec_theory.theorems.radial_solution import UNCORRELATED
 
 v, dv, y, r, R, h, h_jk, rate, dr = symbols("v dv y r R h h_jk rate dr", real=True)
 gg, wg = inner("g", "g"), inner("w", "g")

@@ -93,7 +93,7 @@ def _prove(scope: Scope) -> Evidence:
     lines = []
     for lemma, c in zip(proof.lemmas, certificates, strict=True):
         given = [f"  given {name}" for name in lemma.hypotheses]
-        lines += [lemma.statement, *given, f"  {c.method}: residual {c.residual}"]
+        lines += [lemma.statement, *given, f"  {c.method}; residual: {c.residual}"]
     return Evidence(
         "proof", True if holds else None, "\n".join([*lines, proof.conclusion]), instances=len(certificates)
     )

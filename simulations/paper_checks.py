@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from textwrap import wrap
 
 from scalevec_theory.check import code, installed_source, search_budget
 from scalevec_theory.claim import Claim, Counterexample, Evidence, Result, Scope, Verdict
 from scalevec_theory.search import significant
 from simulations.checks import Target
+
+WIDTH = 120
 
 DIGITS = 6
 """Significant digits of a counterexample on the page."""
@@ -84,8 +87,9 @@ def _scope(target: Target, result: Result, effort: str, settings: str) -> str:
 
 def _evidence(scope: Scope, evidence: Evidence, effort: str) -> str:
     if evidence.kind == "proof":
-        verb = "proof" if evidence.supports else "no proof"
-        return f"- {verb}, {_count(evidence.instances, 'lemma')}:\n\n```text\n{evidence.detail}\n```"
+        name = {True: "proof", False: "disproof", None: "no proof"}[evidence.supports]
+        lines = [part for line in evidence.detail.splitlines() for part in wrap(line, WIDTH, subsequent_indent="    ")]
+        return "\n".join([f"- {name}:\n", "```text", *lines, "```"])
     if evidence.kind == "search" and scope.space is not None:
         budget = search_budget(scope, effort)
         parts = [
@@ -115,7 +119,7 @@ def coarse(evidence: Evidence, accuracy: float) -> str:
 def _counterexample(target: Target, found: Counterexample) -> str:
     fields = {name: rounded(value) for name, value in found.fields.items()}
     note, block = "", found.code
-    if fields != found.fields and isinstance(fields, Mapping):
+    if fields != found.fields and target.scope.space is not None:
         note = f", rounded to {DIGITS} digits; the command above prints it in full"
         block = code(installed_source(target.address, target.file), fields)
     return f"\nCounterexample, margin {_digit(found.margin)}{note}:\n\n```python\n{block}```"
@@ -133,8 +137,7 @@ def _digit(x: float) -> str:
 
 
 def _count(n: int, noun: str) -> str:
-    plural = "" if n == 1 else "ta" if noun == "lemma" else "s"
-    return f"{n:,} {noun}{plural}"
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def escape(text: str) -> str:

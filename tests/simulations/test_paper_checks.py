@@ -78,8 +78,17 @@ def test_the_page_says_everything_about_a_scope(checked: tuple[list[Target], lis
     assert "search of at most 2,000 problems (x real)" in sign
     assert "```python\nfrom scalevec_theory.registry import scope" in sign
     exact = page[page.index("### toy:exact") : page.index("### toy:mean")]
-    assert "x = y\n  given y = x\n  zero polynomial over Q: residual 0\nThat is all." in exact
+    assert "x = y\n  given y = x\n  zero polynomial over Q; residual: 0\nThat is all." in exact
     assert "simulation of 1,000 instances: 0.3 + a mean; margin 0.3 with standard error 0.03" in page
+
+
+def test_a_disproof_is_not_called_a_proof_and_long_lines_are_broken(checked: tuple[list[Target], list[Result]]) -> None:
+    targets, results = checked
+    for supports, name in ((True, "- proof:"), (False, "- disproof:"), (None, "- no proof:")):
+        evidence = Evidence("proof", supports, "a lemma\n" + "word " * 50, instances=1)
+        page = render(targets[:1], [replace(results[0], evidence=(evidence,))], "quick", 0)
+        assert f"\n{name}\n\n```text\na lemma\nword word" in page
+        assert max(map(len, page[page.index("```text") :].splitlines())) <= 120
 
 
 def test_the_counterexample_on_the_page_runs(checked: tuple[list[Target], list[Result]]) -> None:

@@ -116,7 +116,7 @@ def check_start(
         if name not in names:
             raise ValueError(f"start has a block {name!r} {parametrization.name} lacks: {nearest_names(name, names)}")
     dims: dict[str, int] = {}
-    B = dtype = None
+    dtype = None
     for name, axes in parametrization.axes.items():
         if name not in start:
             raise ValueError(f"start lacks block {name!r}: {parametrization.name} needs {', '.join(names)}")
@@ -126,14 +126,12 @@ def check_start(
                 f"start[{name!r}] has dtype {block.dtype}: expected one floating-point dtype for all blocks"
             )
         dtype = block.dtype
-        B = block.shape[0] if B is None and block.ndim else B
-        expected = [B, *(dims.get(a) for a in axes)]
-        if block.ndim != len(expected) or any(
-            e is not None and e != s for e, s in zip(expected, block.shape, strict=True)
-        ):
-            shape = ", ".join(["B", *axes] if None in expected else map(str, expected))
-            raise ValueError(f"start[{name!r}] has shape {tuple(block.shape)}: expected ({shape})")
-        dims |= dict(zip(axes, block.shape[1:], strict=True))
+        letters = ["B", *axes]
+        found = dict(zip(letters, block.shape, strict=False)) | dims
+        if tuple(block.shape) != tuple(found.get(a) for a in letters):
+            expected = ", ".join(str(dims.get(a, a)) for a in letters)
+            raise ValueError(f"start[{name!r}] has shape {tuple(block.shape)}: expected ({expected})")
+        dims = found
     decay = dict.fromkeys(names, 0.0)
     for name, rate in (weight_decay or {}).items():
         if name not in names:
@@ -166,7 +164,7 @@ def parameter_gradient(parametrization: Parametrization, loss: Loss, blocks: Blo
     with torch.enable_grad():
         leaves = {name: block.detach().requires_grad_() for name, block in blocks.items()}
         theta = parametrization.forward(**leaves)
-    gradients = torch.autograd.grad(theta, list(leaves.values()), loss.gradient(theta.detach()))
+    gradients = torch.autograd.grad(theta, list(leaves.values()), loss.gradient(theta.detach()), materialize_grads=True)
     return dict(zip(leaves, gradients, strict=True))
 
 

@@ -38,10 +38,10 @@ from scalevec_theory.simd import LANES, copy, item, larger_magnitude, load, put,
 
 ROWS = 4
 
-_INLINE: dict[str, Any] = {"nogil": True, "forceinline": True}
+_PART: dict[str, Any] = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
-@njit(**_INLINE)
+@njit(**_PART)
 def _velocity(s, z, H, T, residual, out, c, d, width, decay, has_u, has_v):
     """Write the flow at state s[z:] to s[out:]: with G = (θ − T) H,
 
@@ -84,7 +84,7 @@ def _velocity(s, z, H, T, residual, out, c, d, width, decay, has_u, has_v):
             store(s, out + j, zeros() - pull_v)
 
 
-@njit(**_INLINE)
+@njit(**_PART)
 def _stage(s, y, K, n, stage, h, z):
     """Write the argument of the given stage (a constant at every call, so that the sum is unrolled) to s[z:]."""
     for i in range(0, n, LANES):
@@ -94,7 +94,7 @@ def _stage(s, y, K, n, stage, h, z):
         store(s, z + i, load(s, y + i) + h * slope)
 
 
-@njit(**_INLINE)
+@njit(**_PART)
 def _squared_error(s, y, z, K, n, h, rtol, atol):
     """Σ (error / (atol + rtol max(|y|, |z|)))² of the step from s[y:] to s[z:]."""
     squares = zeros()
@@ -107,7 +107,7 @@ def _squared_error(s, y, z, K, n, h, rtol, atol):
     return total(squares)
 
 
-@njit(**_INLINE)
+@njit(**_PART)
 def _interpolate(s, y, K, n, h, x, z):
     """Write the state at the fraction x of the step from s[y:] to s[z:]."""
     for i in range(0, n, LANES):
@@ -117,11 +117,14 @@ def _interpolate(s, y, K, n, h, x, z):
         store(s, z + i, load(s, y + i) + h * slope)
 
 
-@njit(nogil=True)
-def _first_step(s, y, K, n, count, rtol, atol):
-    """A first step for error control to correct; NaN if the state or its derivative is not finite."""
+@njit(**_PART)
+def _first_step(s, y, K, begin, n, count, rtol, atol):
+    """A first step for error control to correct; NaN if the state or its derivative is not finite.
+
+    Parameters are s[y + begin : y + n]: what lies before is a scale fixed at 1.
+    """
     sizes, slopes = zeros(), zeros()
-    for i in range(0, n, LANES):
+    for i in range(begin, n, LANES):
         state = load(s, y + i)
         scale = atol + rtol * larger_magnitude(state, state)
         size, slope = state / scale, load(s, K + i) / scale
@@ -186,7 +189,7 @@ def _integrate(
                     _stage(s, y, K, n, 6, h, z)
                 _velocity(s, z, at_H, at_T, residual, K + stage * n, rows, d, width, decay, has_u, has_v)
                 if stage == 0:
-                    h = _first_step(s, y, K, n, count, rtol, atol)
+                    h = _first_step(s, y, K, 0 if has_v else width, n, count, rtol, atol)
                     final = h >= end
                     if final:
                         h = end

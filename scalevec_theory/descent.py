@@ -68,7 +68,7 @@ def descend(
     B = first.shape[0]
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optimizer={optimizer!r}: {nearest_names(optimizer, list(OPTIMIZERS))}")
-    eta = torch.as_tensor(step).to(first)
+    eta = torch.as_tensor(step, dtype=first.dtype, device=first.device)
     if eta.shape not in ((), (B,)) or not (eta.isfinite() & (eta > 0)).all():
         raise ValueError(f"step={step}: expected finite numbers > 0, one or of shape ({B},)")
     for name, count, least in (("n_steps", n_steps, 0), ("save_every", save_every, 1)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -172,7 +172,7 @@ def gradient_flow(
     parametrization: Parametrization,
     loss: Loss,
     start: Mapping[str, Tensor],
-    times: Tensor,
+    times: Tensor | Sequence[float],
     *,
     rtol: float = 1e-9,
     atol: float = 1e-9,
@@ -200,7 +200,7 @@ def gradient_flow(
     loss, blocks, decay = check_start(parametrization, loss, start, weight_decay, device)
     first = next(iter(blocks.values()))
     B = first.shape[0]
-    times = torch.as_tensor(times).to(first)
+    times = torch.as_tensor(times, dtype=first.dtype, device=first.device)
     if times.shape[:-1] not in ((), (B,)) or times.ndim == 0 or times.shape[-1] == 0:
         raise ValueError(f"times has shape {tuple(times.shape)}: expected (S,) or ({B}, S) with S >= 1")
     if not (times.isfinite().all() and (times[..., 0] >= 0).all() and (times.diff(dim=-1) > 0).all()):

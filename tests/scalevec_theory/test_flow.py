@@ -349,6 +349,12 @@ def test_cross_entropy_agrees_with_an_independent_integrator() -> None:
         assert np.abs(run.theta[b].numpy() - y[:, :1, None] * y[:, 1:].reshape(-1, 4, 3)).max() < 1e-7
 
 
+def test_times_may_be_plain_numbers() -> None:
+    loss, start = least_squares(2, 2, 3), random_start(INPUT_SCALE, 2, c=2, d=3)
+    run = gradient_flow(INPUT_SCALE, loss, start, [0.1, 0.7])
+    assert torch.equal(run.times, torch.tensor([0.1, 0.7], dtype=torch.float64))
+
+
 def test_single_precision_takes_the_batched_path() -> None:
     loss = least_squares(3, 2, 3)
     single = LeastSquares(loss.H.float(), loss.T.float())

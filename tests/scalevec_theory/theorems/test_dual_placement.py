@@ -9,9 +9,10 @@ import pytest
 import torch
 from scipy.integrate import solve_ivp
 
-from scalevec_theory.registry import scope
 from scalevec_theory.search import search
 from scalevec_theory.theorems import dual_placement
+
+SCOPES = {scope.name: scope for scope in dual_placement.claim.scopes}
 
 
 def losses_of_one_column(T: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -37,10 +38,10 @@ def losses_of_one_column(T: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.n
 
 @pytest.mark.parametrize("a", [0.5, 1.0, 7.0])
 def test_own_manifold_smallest_case(a: float) -> None:
-    """θ = (a, 0), gradient along row 2, u_2 = 1: the rates are v², with v²(v² − 1) = a² or v² = 1 + w², w(1 + w²) = a."""
+    """θ = (a, 0), gradient along row 2, u_2 = 1: rate v², where v²(v² − 1) = a², or v² = 1 + w² and w(1 + w²) = a."""
     single = (1 + np.sqrt(1 + 4 * a * a)) / 2
     (w,) = (r.real for r in np.roots([1, 0, 1, -a]) if abs(r.imag) < 1e-9)
-    margin = scope("dual-placement:own-manifold").evaluate(theta=[[a], [0]], G=[[0], [-3]])
+    margin = SCOPES["own-manifold"].evaluate(theta=[[a], [0]], G=[[0], [-3]])
     assert margin == pytest.approx((1 + w * w) / single - 1, rel=1e-9)
     assert margin < 0
 
@@ -49,7 +50,7 @@ def test_same_v_rate_by_hand() -> None:
     """u = (√2, 1), v = 3, W = (1, 2)ᵀ, G = (1, −1)ᵀ: dual 27 + (9 + 36) + (√2 − 2)², single 18 + (√2 − 2)²."""
     q = (np.sqrt(2) - 2) ** 2
     size = 27 + 45 + (np.sqrt(2) + 2) ** 2
-    margin = scope("dual-placement:same-v").evaluate(W=[[1], [2]], v=[3], s=[1, 0], G=[[1], [-1]])
+    margin = SCOPES["same-v"].evaluate(W=[[1], [2]], v=[3], s=[1, 0], G=[[1], [-1]])
     assert margin == pytest.approx((27 + 45 + q - 18 - q) / size, rel=1e-12)
 
 
@@ -59,7 +60,7 @@ def test_lag_of_the_counterexample_by_another_integrator() -> None:
     single, dual = losses_of_one_column(T, times)
     expected = ((single - dual) / (0.5 * T @ T)).min()
     assert expected == pytest.approx(-1.1126e-4, rel=1e-3)
-    margin = scope("dual-placement:lag-below-1e-4").evaluate(H=[[1]], T=T[:, None].tolist())
+    margin = SCOPES["lag-below-1e-4"].evaluate(H=[[1]], T=T[:, None].tolist())
     assert margin == pytest.approx(expected + 1e-4, rel=1e-4)
 
 
@@ -73,5 +74,5 @@ def test_ten_times_the_horizon_is_too_long() -> None:
     def margin(problems, accuracy):
         return dual_placement._early(problems, torch.linspace(2, 40, 16), accuracy)
 
-    false = replace(scope("dual-placement:early-horizon"), margin=margin)
+    false = replace(SCOPES["early-horizon"], margin=margin)
     assert search(false, 600, np.random.default_rng(0)).counterexample is not None

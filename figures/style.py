@@ -56,6 +56,8 @@ SETTINGS: dict[str, Any] = {
     "axes.formatter.use_mathtext": True,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
+    "hatch.color": "#C08060",
+    "hatch.linewidth": 0.5,
     "lines.linewidth": 1.4,
     "lines.markersize": 3.5,
     "savefig.dpi": 200,

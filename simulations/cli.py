@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ class OneLineErrors(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that worker processes are ended, too
         try:
             status = super().main(*args, **kwargs)
         except click.exceptions.NoArgsIsHelpError as error:

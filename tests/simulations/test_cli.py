@@ -270,23 +270,39 @@ def group_is_alive(group: int) -> bool:
     return True
 
 
-def test_ctrl_c_ends_a_parallel_run_and_loses_nothing() -> None:
+def started(jobs: int) -> subprocess.Popen[str]:
+    """A check of three scopes, of which the first is done and the other two never will be."""
     Path("slow.py").write_text("import time\n" + COUNTED[: COUNTED.index("claim =")] + SLOW)
-    command = [sys.executable, "-m", "simulations.cli", "check", "slow.py", "--jobs", "2"]
+    command = [sys.executable, "-m", "simulations.cli", "check", "slow.py", "--jobs", str(jobs)]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 300
     while not list(Path("results/checks").glob("slow--quick--*.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
         assert run.poll() is None, run.communicate()
-    time.sleep(0.5)  # the other worker is well inside its endless scope
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    return run
+
+
+def must_end_quietly(run: subprocess.Popen[str]) -> None:
     out, err = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert out == ""
+    assert (run.returncode, out) == (130, "")
     assert err.strip() == "scalevec: interrupted; scopes that were finished are stored"
+    deadline = time.monotonic() + 30
     while group_is_alive(run.pid) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not group_is_alive(run.pid)
+
+
+def test_ctrl_c_ends_a_parallel_run_and_loses_nothing() -> None:
+    run = started(jobs=2)
+    time.sleep(0.5)  # the other worker is well inside its endless scope
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    must_end_quietly(run)
     assert Path("calls").read_text() == "x"
     assert scalevec("check", "slow.py:slow:quick").exit_code == 0
     assert Path("calls").read_text() == "x"
+
+
+def test_a_run_that_is_told_to_end_takes_its_workers_along() -> None:
+    run = started(jobs=2)
+    run.terminate()
+    must_end_quietly(run)

@@ -75,9 +75,11 @@ INPUT = {
     "two branches": (lambda m, x, y: m.a(y).tanh() * m.b(y), {"a.weight": 1, "b.weight": 1}),
     "input times matrix": (lambda m, x, y: y @ m.a.weight, {"a.weight": 0}),
     "matrix times column": (lambda m, x, y: m.a.weight @ y.transpose(-1, -2), {"a.weight": 1}),
+    "matrix times sequence": (lambda m, x, y: m.a.weight @ y[0].T, {"a.weight": 1}),
     "einsum": (lambda m, x, y: torch.einsum("bti,oi->bto", y, m.a.weight), {"a.weight": 1}),
     "looped experts": (loop_over_experts, {"a.weight": 1, "experts": 2}),
     "gathered experts": (gathered_experts, {"a.weight": 1, "experts": 2}),
+    "one expert of three": (lambda m, x, y: y @ m.experts[1].T, {"experts": 2}),
     "constant multiple": (lambda m, x, y: m.a(-2.5 * y / 3), {"a.weight": 1}),
     "other activation in between": (lambda m, x, y: m.a(y * x.sigmoid()), {"a.weight": 1}),
     "token shift": (lambda m, x, y: m.a(y + 0.5 * y.roll(1, 1)), {"a.weight": 1}),
@@ -92,6 +94,7 @@ OTHER = {
     "square": (lambda m, x, y: m.a(y * y), "output", {}, {"mul"}),
     "divisor": (lambda m, x, y: m.a(x / y), "output", {}, {"div"}),
     "added to the stream": (lambda m, x, y: m.a(x + y), "output", {}, {"add"}),
+    "bias of a product": (lambda m, x, y: torch.addmm(y[0], x[0], m.a.weight), "output", {}, {"addmm"}),
     "attention scores": (lambda m, x, y: y @ m.a(x).transpose(-1, -2), "output", {}, {"bmm"}),
     "rotated, then scores": (lambda m, x, y: rotate(y) @ x.transpose(-1, -2), "output", {}, {"bmm"}),
     "rotated, then a matrix": (lambda m, x, y: m.a(rotate(y)), "output", {}, {"mm"}),
@@ -195,7 +198,16 @@ def test_a_norm_without_scale_has_no_role():
     assert [c.parameter for c in norm.consumers] == ["a.weight"]
 
 
-@pytest.mark.parametrize("module", [nn.Tanh(), nn.Sigmoid(), nn.Identity(), nn.GELU(), nn.Linear(D, D), nn.Softmax(-1)])
+class Positions(nn.Module):
+    """Like a position embedding: of its input, only the shape matters."""
+
+    def forward(self, x):
+        return torch.zeros_like(x) + torch.arange(D)
+
+
+@pytest.mark.parametrize(
+    "module", [Positions(), nn.Tanh(), nn.Sigmoid(), nn.Identity(), nn.GELU(), nn.Linear(D, D), nn.Softmax(-1)]
+)
 def test_modules_that_do_not_normalise_are_no_norms(module):
     model, forward = made(lambda m, x, y: m.a(y), module)
     assert trace_norms(model, forward) == []
@@ -235,6 +247,19 @@ def test_a_norm_read_by_a_norm():
     model = Chain().double().eval()
     first, second = trace_norms(model, lambda: model(tokens()))
     assert (first.role, first.others) == ("output", ("norm second",)) and second.role == "input"
+
+
+def test_two_norms_added_up_are_outputs():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.out = RMSNorm(), RMSNorm(), nn.Linear(D, 3)
+
+        def forward(self, x):
+            return self.out(self.first(x) + self.second(x))
+
+    model = Sum().double().eval()
+    assert [(n.role, n.others) for n in trace_norms(model, lambda: model(tokens()))] == [("output", ("add",))] * 2
 
 
 def test_parameters_the_pass_does_not_read_are_named():

@@ -96,10 +96,12 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
         if elite is not None:
             worst.append(elite)
     worst.sort(key=lambda elite: float(elite[0][0]))
-    children = max(1, budget // (2 * max(1, min(DESCENTS, len(worst))) * ROUNDS * ELITES))
+    descents = max(1, min(DESCENTS, len(worst)))
+    rounds = max(2, min(ROUNDS, budget // (8 * descents * ELITES)))
+    children = max(1, budget // (2 * descents * rounds * ELITES))
     for i, elite in enumerate(worst[:DESCENTS]):
         step = 0.5
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             parents = elite[1]
             copies = parents.select(torch.arange(len(parents)).repeat_interleave(children))
             offspring = space.perturb(copies, rng, step)

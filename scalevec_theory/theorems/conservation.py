@@ -90,12 +90,12 @@ SQUARES = ProblemSpace(
 )
 LOGISTIC = ProblemSpace(
     "softmax cross-entropy on n samples, any initial v and W",
-    {"c": (2, 4), "d": (1, 3), "n": (3, 8)},
+    {"c": (3,), "d": (2,), "n": (5,)},
     {"X": Real("nd"), "Y": Probabilities("nc"), "v0": Real("d"), "W0": Real("cd")},
 )
 BRANCHES = ProblemSpace(
     "squared loss, b linear consumers of the same scaled input",
-    {"b": (2, 3), "c": (1, 2), "d": (1, 3)},
+    {"b": (2, 3), "c": (2,), "d": (2,)},
     {"H": PositiveDefinite("dd", high=20.0), "T": Real("bcd"), "v0": Real("d"), "W0": Real("bcd")},
 )
 STEPS = ProblemSpace("squared loss, step eta", SQUARES.dims, {**SQUARES.fields, "eta": Between("", 1e-3, 0.05)})
@@ -196,8 +196,9 @@ claim = Claim(
             holds=True,
             space=LOGISTIC,
             margin=logistic_margin,
+            accuracy=1e-6,
             proof=prove_any_loss,
-            cost=4,
+            cost=16,
         ),
         Scope(
             "several-consumers",
@@ -205,8 +206,9 @@ claim = Claim(
             holds=True,
             space=BRANCHES,
             margin=branches_margin,
+            accuracy=1e-6,
             proof=prove_any_loss,
-            cost=4,
+            cost=16,
         ),
         Scope(
             "gd-increment",

@@ -1,0 +1,66 @@
+"""Paired measurements: descents of several models on the same random problems, compared by a mean difference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scalevec_theory.claim import Counterexample, Evidence, Setting, measured
+from scalevec_theory.descent import descend
+from scalevec_theory.flow import Trajectory
+from scalevec_theory.losses import Loss
+from scalevec_theory.parametrizations import Parametrization
+
+
+def loss_area(run: Trajectory) -> Tensor:
+    """The mean of L/L(0) over the saved times, ``(B,)``: the smaller, the faster; not finite where a run failed."""
+    return (run.loss / run.loss[:, :1]).mean(1)
+
+
+def best_area(
+    parametrization: Parametrization, loss: Loss, start: Mapping[str, Tensor], steps: Tensor, **options: Any
+) -> Tensor:
+    """The least `loss_area` over the step sizes ``steps`` ``(K,)``, each problem at its own best; ``(B,)``.
+
+    NaN where the first or last step is the best: then the best of all lies outside.  ``options`` are those of
+    `descent.descend`, except ``step``.
+
+    Raises
+    ------
+    ValueError : fewer than three step sizes.
+    """
+    if steps.ndim != 1 or len(steps) < 3:
+        raise ValueError(f"steps has shape {tuple(steps.shape)}: expected (K,) with K >= 3")
+    B = len(next(iter(start.values())))
+    index = torch.arange(B, device=steps.device).repeat(len(steps))
+    blocks = {name: block[index] for name, block in start.items()}
+    run = descend(parametrization, loss.select(index), blocks, step=steps.repeat_interleave(B), **options)
+    area, best = loss_area(run).nan_to_num(torch.inf).reshape(len(steps), B).min(0)
+    return area.masked_fill((best == 0) | (best == len(steps) - 1), torch.nan)
+
+
+def paired(difference: Tensor, setting: Setting, scope: str, detail: str) -> Evidence:
+    """Evidence that the mean of ``difference`` ``(B,)``, one value per problem, is positive.
+
+    ``scope`` is the address ``claim:scope`` under which a negative mean can be measured again.  A difference that is
+    not finite leaves the mean undecided.
+    """
+    mean, stderr = difference.mean().item(), (difference.std() / len(difference) ** 0.5).item()
+    code = (
+        "from scalevec_theory.check import check_scope\nfrom scalevec_theory.registry import find_scopes\n\n"
+        f"((claim, scope),) = find_scopes({scope!r})\n"
+        f"(evidence,) = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
+        "margin = evidence.margin + 3 * evidence.stderr\nassert margin < 0, margin\n"
+    )
+    return measured(
+        "simulation",
+        mean,
+        detail,
+        stderr=stderr,
+        instances=len(difference),
+        seed=setting.seed,
+        counterexample=Counterexample({"setting": detail}, mean, code) if mean < 0 else None,
+    )

@@ -242,6 +242,12 @@ def test_the_increment_is_what_effective_gradients_give():
     assert torch.allclose(increment(norm, loss_gradient(model, tokens), 0.1), theory, rtol=1e-10, atol=1e-16)
 
 
+@pytest.mark.parametrize("family", claims.CONSERVED)
+def test_the_increment_of_a_step_is_exact(family):
+    error, size = claims.descent_error(family, "as-traced", seed=1)
+    assert error < claims.ROUNDING < 1e-7 < size
+
+
 def test_gradient_flow_descends_along_the_gradient():
     model = build("cohere", seed=0)
     tokens = random_tokens(model, 1, 8, seed=0)

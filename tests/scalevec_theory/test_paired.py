@@ -62,10 +62,12 @@ def test_mean_and_standard_error() -> None:
 def test_a_negative_mean_comes_with_the_code_that_shows_it() -> None:
     evidence = paired(-torch.tensor([1.0, 1.1, 0.9]), SETTING, "heterogeneity-gain:adam-moved", "detail")
     assert evidence.supports is False and evidence.counterexample is not None
+    assert "effort='quick', seed=0)" in evidence.counterexample.code
     exec(evidence.counterexample.code, {})
     with pytest.raises(AssertionError):
         exec(evidence.counterexample.code.replace("adam-moved", "adam-conflict"), {})
 
 
 def test_a_failed_run_leaves_the_mean_undecided() -> None:
-    assert paired(torch.tensor([1.0, 1.1, math.nan]), SETTING, "a:b", "detail").supports is None
+    evidence = paired(torch.tensor([1.0, 1.1, math.nan]), SETTING, "a:b", "detail")
+    assert evidence.supports is None and evidence.margin is not None and math.isnan(evidence.margin)

@@ -133,7 +133,8 @@ def draw(out: Path, seed: int = 0) -> list[Path]:
             ax.tick_params(labelsize=7)
             ax.grid(visible=False)
             ax.locator_params(nbins=4)
-        figure.suptitle("hatched: the inequality fails beyond numerical error; light: it does not; white: outside the space", fontsize=8)
+        meaning = "hatched: the inequality fails beyond numerical error; light: it does not; white: outside the space"
+        figure.suptitle(meaning, fontsize=8)
         return style.save(figure, out, "counterexamples")
 
 

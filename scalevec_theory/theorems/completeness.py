@@ -193,6 +193,7 @@ claim = Claim(
     title="The known conservation laws are all of them",
     statement="At a generic point, whatever gradient flow conserves for all losses is a function of the known laws.",
     source="arXiv 2605.26895, conservation law",
+    figures=("completeness",),
     scopes=(
         _scope(
             "input-side",

@@ -171,6 +171,7 @@ claim = Claim(
     statement="DNP = v_out ⊙ Norm(W(v_in ⊙ x)), applied to each head of q and k, is q/k-norm; its output does not "
     "depend on the size of W.",
     source="arXiv 2605.26895, dual-norm placement",
+    figures=("dual-norm-placement",),
     scopes=(
         Scope(
             "equals-qk-norm",

@@ -207,7 +207,7 @@ claim = Claim(
     "the shared vector; branches whose pulls conflict do, under gradient descent and under Adam. Each at its own best "
     "step, the shared vector's larger curvature costs it its lead under gradient descent, but not under Adam.",
     source="arXiv 2605.26895, branch-specific heterogeneity; the explanation is derived here",
-    figures=("heterogeneity",),
+    figures=("heterogeneity-gain",),
     scopes=(
         Scope(
             "sign-descent",

@@ -208,7 +208,7 @@ claim = Claim(
     statement="With time in units of 1/λ_max of each model's own Hessian at the optimum, the input-side scale "
     "speeds up only what it conditions better.",
     source="arXiv 2605.26895, loss dominance; matched comparison derived here",
-    figures=("loss-dominance",),
+    figures=("matched-sharpness",),
     scopes=(
         Scope(
             "whitened",

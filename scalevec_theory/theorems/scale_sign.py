@@ -138,6 +138,7 @@ claim = Claim(
     statement="From standard initialisation a scale learned directly stays ≥ 1, one learned in exponential space stays "
     "positive, and v = β α/rms(α) can cross zero where inputs are correlated.",
     source="found while checking arXiv 2605.26895's reparameterisations; not claimed there",
+    figures=("scale-sign",),
     scopes=(
         Scope(
             "direct",

@@ -215,6 +215,7 @@ conservation = Claim(
     statement="Gradient flow of an unmodified model's loss in all its parameters keeps Q_j of every norm whose output "
     "only parameter products read; a gradient step adds η² times Q's quadratic form on the gradient.",
     source="arXiv 2605.26895, conservation law",
+    figures=("real-conservation",),
     scopes=(
         *(Scope(f, statement, holds=True, measure=_conservation(f)) for f, statement in CONSERVED.items()),
         Scope(
@@ -244,6 +245,7 @@ absorption = Claim(
     statement="The scale of every norm of an unmodified model that only parameter products read can be set to 1 "
     "and multiplied into these parameters: the logits stay the same.",
     source="arXiv 2605.26895, absorption",
+    figures=("real-absorption",),
     scopes=(
         *(
             Scope(

@@ -81,6 +81,7 @@ claim = Claim(
     statement="Replacing projection and norm of q and k in every layer by v_out ⊙ Norm(W(v_in ⊙ x)) of each head, with "
     "the pre-norm's scale as v_in and rotary embedding after it, leaves a model's logits the same.",
     source="arXiv 2605.26895, dual-norm placement",
+    figures=("dual-norm-placement",),
     scopes=(
         Scope("qwen3", "Qwen3: q/k-norm is DNP of each head.", holds=True, measure=_measure("qwen3")),
         Scope("gemma3", "Gemma-3 (1 + w): q/k-norm is DNP of each head.", holds=True, measure=_measure("gemma3")),

@@ -74,7 +74,10 @@ def test_dropping_an_unknown_hypothesis_is_refused() -> None:
 
 
 PROOFS = [
-    (f"{claim.id}:{scope.name}", scope) for claim in installed_claims().values() for scope in claim.scopes if scope.proof
+    (f"{claim.id}:{scope.name}", scope)
+    for claim in installed_claims().values()
+    for scope in claim.scopes
+    if scope.proof
 ]
 
 

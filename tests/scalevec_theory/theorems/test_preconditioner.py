@@ -1,4 +1,4 @@
-"""The exact counterexample to mirror flow, gradient flow against the preconditioned flow, and wrong formulas told apart."""
+"""The exact counterexample to mirror flow, mirror flow along a trajectory, and wrong formulas told apart."""
 
 from __future__ import annotations
 

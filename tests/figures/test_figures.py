@@ -1,0 +1,75 @@
+"""Every figure draws itself, the same for the same seed, and is the one that the claims name."""
+
+from __future__ import annotations
+
+import importlib
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+import figures
+from figures import style
+from scalevec_theory.registry import installed_claims
+
+NAMES = sorted(figures.available())
+BUDGET = 90.0
+"""CPU seconds for one drawing of all figures."""
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Every figure drawn once: its files by name, and the CPU seconds of all."""
+    out = tmp_path_factory.mktemp("figures")
+    modules = {name: importlib.import_module(module) for name, module in figures.available().items()}
+    settings = dict(matplotlib.rcParams)
+    started = time.process_time()
+    files = {name: module.draw(out, 0) for name, module in modules.items()}
+    seconds = time.process_time() - started
+    assert dict(matplotlib.rcParams) == settings
+    return out, files, seconds
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_a_vector_and_a_pixel_image(drawn, name):
+    out, files, _ = drawn
+    assert files[name] == [out / f"{name}.svg", out / f"{name}.png"]
+    svg, png = (path.read_bytes() for path in files[name])
+    assert ElementTree.fromstring(svg).tag.endswith("svg") and b"<dc:date>" not in svg
+    assert png.startswith(b"\x89PNG") and len(png) > 5_000
+
+
+def test_leaves_nothing_else_behind_and_is_quick(drawn):
+    out, files, seconds = drawn
+    assert {p.name for p in out.iterdir()} == {p.name for paths in files.values() for p in paths}
+    assert seconds < BUDGET
+
+
+@pytest.mark.parametrize("name", ["dual-placement", "absorption"])
+def test_same_seed_same_bytes_and_another_seed_another_picture(drawn, tmp_path, name):
+    module = importlib.import_module(figures.available()[name])
+    first = drawn[1][name][0].read_bytes()
+    assert module.draw(tmp_path / "again", 0)[0].read_bytes() == first
+    assert module.draw(tmp_path / "other", 1)[0].read_bytes() != first
+
+
+def test_every_figure_a_claim_names_exists_and_every_claim_names_one():
+    for claim in installed_claims().values():
+        assert claim.figures, claim.id
+        assert set(claim.figures) <= set(NAMES), claim.id
+
+
+def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
+    def full(self, data):
+        raise OSError(28, "No space left on device")
+
+    with style.context():
+        figure, (ax,) = style.panels(1, 1, 1.0)
+        ax.plot(np.arange(3))
+        monkeypatch.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError):
+            style.save(figure, tmp_path, "line")
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,11 @@
 """Does an input-side scale help on top of Adam?  Four arms: with and without the scale, gradient descent and Adam.
 
 The operator a scale vector induces, v² I + w wᵀ, depends on the weights as they are; Adam's on the gradients there
-have been.  Whether the two add up is measured, with this test, fixed before the runs: each arm takes its own best step
-on each problem from one grid; its score is ln of the mean L/L(0) over the run; the gain of an arm is the score of plain
-gradient descent less its own; the synergy is the joint gain less the sum of the two single gains.  A mean over random
-problems decides if it is three standard errors from 0.
+have been.  Whether the two add up is measured: each arm takes its own best step on each problem from one grid; its
+score is ln of the mean L/L(0) over the run; the gain of an arm is the score of plain gradient descent less its own; the
+synergy is the joint gain less the sum of the two single gains.  A mean over random problems decides if it is three
+standard errors from 0.  Setting and score were chosen on other draws, where the synergy in ln of the final loss was
+mostly positive but not always decided.
 
 Source: arXiv 2605.26895 (complementarity with adaptive optimisers).
 """
@@ -63,16 +64,20 @@ def adam_gain(arms: dict[str, Tensor]) -> Tensor:
     return arms["plain-adam"] - arms["scaled-adam"]
 
 
+def joint_gain(arms: dict[str, Tensor]) -> Tensor:
+    return arms["plain-gd"] - arms["scaled-adam"]
+
+
 def synergy(arms: dict[str, Tensor]) -> Tensor:
     """Joint gain less the sum of the single gains, which is the scale's gain under Adam less its gain under GD."""
     plain = arms["plain-gd"]
-    return (plain - arms["scaled-adam"]) - (plain - arms["scaled-gd"]) - (plain - arms["plain-adam"])
+    return joint_gain(arms) - gd_gain(arms) - (plain - arms["plain-adam"])
 
 
 def _scope(name: str, statement: str, holds: bool, gain: Callable[[dict[str, Tensor]], Tensor], beta1: float) -> Scope:
     def measure(setting: Setting) -> list[Evidence]:
         loss = problems(setting.rng, setting.choose(100, 400, 2000)).to(setting.device)
-        return [paired(gain(scores(loss, beta1)), setting, f"{CLAIM}:{name}", f"{statement} {SETUP}")]
+        return [paired(gain(scores(loss, beta1)), setting, f"{CLAIM}:{name}", SETUP)]
 
     return Scope(name, f"{statement} Mean over random problems: {SETUP}.", holds, measure=measure)
 
@@ -80,14 +85,17 @@ def _scope(name: str, statement: str, holds: bool, gain: Callable[[dict[str, Ten
 claim = Claim(
     id=CLAIM,
     title="What a scale vector adds to Adam",
-    statement="On random least squares, each arm at its own best step, the scale costs gradient descent speed and gives "
-    "Adam with momentum some, so the two together are more than the sum of their gains. Without momentum the scale "
-    "costs Adam speed too: the synergy belongs to a setting, not to the pair of operators.",
+    statement="On random least squares, each arm at its own best step, the scale slows gradient descent and speeds up "
+    "Adam with momentum, so the synergy is positive; but Adam is slower than gradient descent there, with the scale "
+    "too. Without momentum the scale slows Adam as well: the synergy belongs to a setting, not to the operators.",
     source="arXiv 2605.26895, complementarity with adaptive optimisers",
     scopes=(
         _scope("gd", "The scale speeds up gradient descent.", False, gd_gain, 0.9),
         _scope("adam", "The scale speeds up Adam (0.9, 0.95).", True, adam_gain, 0.9),
         _scope("synergy", "With Adam (0.9, 0.95) the joint gain exceeds the sum of the gains.", True, synergy, 0.9),
+        _scope(
+            "joint", "Adam (0.9, 0.95) with the scale is faster than plain gradient descent.", False, joint_gain, 0.9
+        ),
         _scope("adam-no-momentum", "The scale speeds up Adam (0, 0.95).", False, adam_gain, 0.0),
     ),
 )

@@ -49,7 +49,6 @@ def prove_sign_descent() -> Proof:
                     "|W| >= 0": Ge(w, 0),
                     "|W| <= t": Le(w, t),
                     "v = 1 + t": Eq(v, 1 + t),
-                    "t >= 0": Ge(t, 0),
                 },
             ),
         ),

@@ -98,6 +98,9 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
 
     The bytes depend on the figure only: no date, fixed element names.  Raises OSError if the folder cannot be written.
     """
+    # Both files get the layout found once: finding it takes longer than drawing.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     images = []
     for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         buffer = io.BytesIO()

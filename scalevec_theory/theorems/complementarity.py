@@ -89,6 +89,7 @@ claim = Claim(
     "Adam with momentum, so the synergy is positive; but Adam is slower than gradient descent there, with the scale "
     "too. Without momentum the scale slows Adam as well: the synergy belongs to a setting, not to the operators.",
     source="arXiv 2605.26895, complementarity with adaptive optimisers",
+    figures=("complementarity",),
     scopes=(
         _scope("gd", "The scale speeds up gradient descent.", False, gd_gain, 0.9),
         _scope("adam", "The scale speeds up Adam (0.9, 0.95).", True, adam_gain, 0.9),

@@ -111,8 +111,9 @@ def build(family: str, seed: int) -> PreTrainedModel:
     if family not in FAMILIES:
         raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, logging
 
+    logging.set_verbosity_error()  # which of its kernels is slow does not matter for a toy
     model_type, settings = FAMILIES[family]
     config = AutoConfig.for_model(model_type, **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2} | settings)
     with torch.random.fork_rng(devices=[]):

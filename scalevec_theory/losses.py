@@ -41,7 +41,7 @@ class LeastSquares:
         B, _, d = self.T.shape if self.T.ndim == 3 else (0, 0, 0)
         if self.T.ndim != 3 or tuple(self.H.shape) != (B, d, d):
             raise ValueError(
-                f"H has shape {tuple(self.H.shape)}, T has shape {tuple(self.T.shape)}: expected (B, d, d) and (B, c, d)"
+                f"H has shape {tuple(self.H.shape)}, T {tuple(self.T.shape)}: expected (B, d, d) and (B, c, d)"
             )
 
     def value(self, theta: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Softmax cross-entropy of logits θx, mean over n samples: ``X`` ``(B, n, d)``, target probabilities ``Y`` ``(B, n, c)``."""
+    """Softmax cross-entropy of logits θx, mean over n samples ``X`` ``(B, n, d)``, target probabilities ``Y`` ``(B, n, c)``."""
 
     X: Tensor
     Y: Tensor
@@ -68,7 +68,7 @@ class CrossEntropy:
     def __post_init__(self) -> None:
         if self.X.ndim != 3 or self.Y.ndim != 3 or self.X.shape[:2] != self.Y.shape[:2]:
             raise ValueError(
-                f"X has shape {tuple(self.X.shape)}, Y has shape {tuple(self.Y.shape)}: expected (B, n, d) and (B, n, c)"
+                f"X has shape {tuple(self.X.shape)}, Y {tuple(self.Y.shape)}: expected (B, n, d) and (B, n, c)"
             )
 
     def _logits(self, theta: Tensor) -> Tensor:

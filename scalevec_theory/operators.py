@@ -59,7 +59,7 @@ def matrix(F: Map, blocks: Mapping[str, Tensor]) -> Tensor:
 
 
 def input_scale(v: Tensor, W: Tensor) -> Tensor:
-    """P_j = v_j² I + w_j w_jᵀ of θ = W diag(v), one block per column: ``(..., d, c, c)`` from ``(..., d)``, ``(..., c, d)``."""
+    """P_j = v_j² I + w_j w_jᵀ of θ = W diag(v), a block per column: ``(..., d, c, c)``."""
     w = W.transpose(-1, -2)
     eye = torch.eye(W.shape[-2], dtype=W.dtype, device=W.device)
     return v[..., None, None] ** 2 * eye + w[..., :, None] * w[..., None, :]

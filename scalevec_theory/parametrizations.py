@@ -64,7 +64,7 @@ class Parametrization:
         return {block: tuple(dims[a] for a in axes) for block, axes in self.axes.items()}
 
     def init(self, W0: Tensor) -> dict[str, Tensor]:
-        """Standard initialisation: scales at 1 (or ``start``), the matrix block at ``W0`` of shape ``(B, *axes of W)``."""
+        """Standard initialisation: scales at 1 (or ``start``), the matrix block at ``W0`` ``(B, *axes of W)``."""
         axes = self.axes["W"]
         if W0.ndim != len(axes) + 1:
             raise ValueError(f"W0 has shape {tuple(W0.shape)}; {self.name} expects (B, {', '.join(axes)})")
@@ -77,7 +77,7 @@ class Parametrization:
         return {b: W0.clone() if b == "W" else blocks[b] for b in self.axes}
 
     def balanced_init(self, theta: Tensor, iterations: int = 200) -> dict[str, Tensor]:
-        """The blocks on the manifold of standard initialisation (W(0) = 0) whose forward map is ``theta`` ``(B, c, d)``.
+        """The blocks that standard initialisation with W(0) = 0 can reach, at a given ``theta`` ``(B, c, d)``.
 
         For input, output and dual scales the blocks solve v_j² = 1 + ‖w_j‖² and u_i² = 1 + ‖ŵ_i‖² by fixed-point
         iteration on the scales; raises if the residual has not reached 1e-12.

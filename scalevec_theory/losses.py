@@ -60,7 +60,7 @@ class LeastSquares:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """Softmax cross-entropy of logits θx, mean over n samples: ``X`` ``(B, n, d)``, probabilities ``Y`` ``(B, n, c)``."""
+    """Softmax cross-entropy of logits θx, mean over n samples: ``X`` ``(B, n, d)``, targets ``Y`` ``(B, n, c)``."""
 
     X: Tensor
     Y: Tensor

@@ -15,6 +15,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -190,10 +191,11 @@ def _references(*objects: Any) -> tuple[list[str], list[str]]:
         if module is not None:
             name = _global_name(module, x)
             assert name is not None
-            folder = getattr(module, "__file__", None)
-            if module is not built_in and folder and "." not in module.__name__:
-                lines += ["import sys", f"sys.path.insert(0, {str(Path(folder).parent)!r})"]
-            lines.append(f"from {module.__name__} import {name}")
+            source, importable = getattr(module, "__file__", None), module.__name__
+            if source and importable.partition(".")[0] not in packages_distributions():
+                lines += ["import sys", f"sys.path.insert(0, {str(Path(source).parent)!r})"]
+                importable = Path(source).stem
+            lines.append(f"from {importable} import {name}")
         else:
             binding, name = _binding(x)
             lines.append(binding)

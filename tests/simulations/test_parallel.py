@@ -1,28 +1,17 @@
-import os
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import workers
+from workers import die, draw, fail
 
 from simulations.parallel import Call, Raised, WorkerLost, run_parallel
 
 
-def draw(seed: int) -> tuple[float, int]:
-    return float(np.random.default_rng(seed).standard_normal()), torch.get_num_threads()
-
-
-def fail(how: type[BaseException]) -> None:
-    raise how("on purpose\nin two lines")
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def calls(n: int) -> list[Call]:
-    return [Call(draw, (i,), __file__) for i in range(n)]
+    return [Call(draw, (i,), workers.__file__) for i in range(n)]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -51,12 +40,14 @@ def test_jobs_must_be_positive(jobs: int) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(("jobs", "how"), [(1, ZeroDivisionError), (1, SystemExit), (2, ZeroDivisionError)])
 def test_what_a_call_raises_is_told_in_one_line(jobs: int, how: type[BaseException]) -> None:
-    line = next(i for i, text in enumerate(Path(__file__).read_text().splitlines(), 1) if 'raise how("on' in text)
+    line = next(
+        i for i, text in enumerate(Path(workers.__file__).read_text().splitlines(), 1) if 'raise how("on' in text
+    )
     with pytest.raises(Raised) as caught:
-        list(run_parallel([Call(fail, (how,), __file__), *calls(3)], jobs))
-    assert str(caught.value) == f"{__file__}:{line}: {how.__name__}: on purpose in two lines"
+        list(run_parallel([Call(fail, (how,), workers.__file__), *calls(3)], jobs))
+    assert str(caught.value) == f"{workers.__file__}:{line}: {how.__name__}: on purpose in two lines"
 
 
 def test_a_dead_worker_is_reported() -> None:
     with pytest.raises(WorkerLost, match="a worker process died"):
-        list(run_parallel([Call(die, (), __file__), *calls(3)], 2))
+        list(run_parallel([Call(die, (), workers.__file__), *calls(3)], 2))

@@ -54,7 +54,7 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
     else:
         with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
             outcomes = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
-                delayed(_perform)(i, call) for i, call in enumerate(calls)
+                delayed(_perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls)
             )
     try:
         for index, value, raised in outcomes:
@@ -67,6 +67,12 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib remarks that closing gives up what still runs; that is the point
             outcomes.close()
+
+
+def _perform_in(folder: str, index: int, call: Call) -> tuple[int, Any, str]:
+    """The same in a worker, which joblib may have kept from a time when another folder was the current one."""
+    os.chdir(folder)
+    return _perform(index, call)
 
 
 def _perform(index: int, call: Call) -> tuple[int, Any, str]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
 import sys
+import threading
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130
+GRACE = 5.0
+"""Seconds that an interrupted command has to end in order; then it is ended."""
 
 
 class OneLineErrors(click.Group):
@@ -18,14 +24,15 @@ class OneLineErrors(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         kwargs["standalone_mode"] = False
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that worker processes are ended, too
+        # To be told to end is an interrupt, too, so that worker processes are ended.
+        before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             status = super().main(*args, **kwargs)
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.format_message(), err=True)
             status = 2
         except click.Abort:
-            click.echo("scalevec: interrupted; scopes that were finished are stored", err=True)
+            _say_interrupted()
             status = INTERRUPTED
         except click.ClickException as error:
             status = _complain(error.format_message())
@@ -33,7 +40,29 @@ class OneLineErrors(click.Group):
             status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except ValueError as error:
             status = _complain(str(error))
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
         sys.exit(status or 0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt, and see to it that the end comes: a claim's code may swallow the exception, a library may wait."""
+    timer = threading.Timer(GRACE, _end)
+    timer.daemon = True
+    timer.start()
+    raise KeyboardInterrupt
+
+
+def _end() -> None:
+    for process in multiprocessing.active_children():
+        process.kill()
+    _say_interrupted()
+    os._exit(INTERRUPTED)
+
+
+def _say_interrupted() -> None:
+    click.echo("scalevec: interrupted; scopes that were finished are stored", err=True)
 
 
 def _complain(message: str) -> int:

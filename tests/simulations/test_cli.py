@@ -18,11 +18,19 @@ from scalevec_theory.check import EFFORTS
 from scalevec_theory.registry import installed_claims
 from simulations import cli
 
+STUBBORN = """
+def endless(setting):
+    while True:
+        try:
+            time.sleep(600)
+        except BaseException:
+            pass
+"""
 SLOW = """
 claim = Claim("slow", "t", "s", "nowhere", (
     Scope("quick", "1 ≥ 0", True, measure=simulate),
-    Scope("endless", "1 ≥ 0", True, measure=lambda setting: time.sleep(600)),
-    Scope("endless-too", "1 ≥ 0", True, measure=lambda setting: time.sleep(600)),
+    Scope("endless", "1 ≥ 0", True, measure=endless),
+    Scope("endless-too", "1 ≥ 0", True, measure=endless),
 ))
 """
 
@@ -272,7 +280,7 @@ def group_is_alive(group: int) -> bool:
 
 def started(jobs: int) -> subprocess.Popen[str]:
     """A check of three scopes, of which the first is done and the other two never will be."""
-    Path("slow.py").write_text("import time\n" + COUNTED[: COUNTED.index("claim =")] + SLOW)
+    Path("slow.py").write_text("import time\n" + COUNTED[: COUNTED.index("claim =")] + STUBBORN + SLOW)
     command = [sys.executable, "-m", "simulations.cli", "check", "slow.py", "--jobs", str(jobs)]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 300
@@ -300,6 +308,14 @@ def test_ctrl_c_ends_a_parallel_run_and_loses_nothing() -> None:
     assert Path("calls").read_text() == "x"
     assert scalevec("check", "slow.py:slow:quick").exit_code == 0
     assert Path("calls").read_text() == "x"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_code_that_swallows_an_interrupt_is_ended_all_the_same(jobs: int) -> None:
+    run = started(jobs)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGINT)
+    must_end_quietly(run)
 
 
 def test_a_run_that_is_told_to_end_takes_its_workers_along() -> None:

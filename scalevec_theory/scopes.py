@@ -81,7 +81,7 @@ def conserved(
         tolerance = accuracy / GLOBAL_ERROR
         run = gradient_flow(parametrization, _squared_loss(problems), start, times, rtol=tolerance, atol=tolerance)
         values = quantity(run.blocks)
-        size = torch.stack([x.flatten(2).square().sum(-1) for x in run.blocks.values()]).sum(0).amax(1)
+        size = torch.stack([x[..., None].flatten(2).square().sum(-1) for x in run.blocks.values()]).sum(0).amax(1)
         return Margin.equal(values, values[:, :1], accuracy, scale=torch.maximum(size, values.abs().flatten(1).amax(1)))
 
     space = ProblemSpace(

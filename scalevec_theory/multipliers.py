@@ -42,8 +42,8 @@ def gradients(G: Array, s: Array, r: Array, k: Array, W: Array) -> dict[str, Arr
 def snr(weights: Tensor, signal: Tensor, covariance: Tensor) -> Tensor:
     """|⟨w, μ⟩| / √(wᵀΣw), signal-to-noise of a multiplier that sums n entries; ``(...,)``.
 
-    ``weights`` w ``(..., n)``, ``signal`` μ = mean gradient of the entries ``(..., n)``, ``covariance`` Σ of their noise
-    ``(..., n, n)``.
+    ``weights`` w ``(..., n)``; ``signal`` μ ``(..., n)``, the mean gradients of the entries; ``covariance`` Σ of their
+    noise ``(..., n, n)``.
     """
     noise = (weights[..., None, :] @ covariance @ weights[..., :, None])[..., 0, 0]
     return (weights * signal).sum(-1).abs() / noise.sqrt()

@@ -1,4 +1,4 @@
-"""Paired measurements: descents of several models on the same random problems, compared by a mean difference."""
+"""Measurements as evidence: paired descents compared by a mean difference, and simulations compared with a formula."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scalevec_theory.claim import Counterexample, Evidence, Setting, measured
+from scalevec_theory.claim import Z_SCORE, Counterexample, Evidence, Setting, measured
 from scalevec_theory.descent import descend
 from scalevec_theory.flow import Trajectory
 from scalevec_theory.losses import Loss
@@ -49,12 +49,6 @@ def paired(difference: Tensor, setting: Setting, scope: str, detail: str) -> Evi
     not finite leaves the mean undecided.
     """
     mean, stderr = difference.mean().item(), (difference.std() / len(difference) ** 0.5).item()
-    code = (
-        "from scalevec_theory.check import check_scope\nfrom scalevec_theory.registry import find_scopes\n\n"
-        f"((claim, scope),) = find_scopes({scope!r})\n"
-        f"(evidence,) = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
-        "margin = evidence.margin + 3 * evidence.stderr\nassert margin < 0, margin\n"
-    )
     return measured(
         "simulation",
         mean,
@@ -62,5 +56,36 @@ def paired(difference: Tensor, setting: Setting, scope: str, detail: str) -> Evi
         stderr=stderr,
         instances=len(difference),
         seed=setting.seed,
-        counterexample=Counterexample({"setting": detail}, mean, code) if mean < 0 else None,
+        counterexample=measured_again(setting, scope, detail, mean) if mean < 0 else None,
+    )
+
+
+def measured_again(setting: Setting, scope: str, detail: str, margin: float) -> Counterexample:
+    """A negative measurement as a counterexample: code that repeats the scope's one measurement."""
+    code = (
+        "from scalevec_theory.check import check_scope\nfrom scalevec_theory.registry import find_scopes\n\n"
+        f"((claim, scope),) = find_scopes({scope!r})\n"
+        f"(evidence,) = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
+        "margin = evidence.margin + 3 * evidence.stderr\nassert margin < 0, margin\n"
+    )
+    return Counterexample({"setting": detail}, margin, code)
+
+
+def agreement(ratio: Tensor, tolerance: float, setting: Setting, scope: str, detail: str) -> Evidence:
+    """Evidence that the mean over replicas of measured over expected, ``ratio`` ``(B, K)``, is 1 within ``tolerance``.
+
+    Of the K numbers compared the one that is worst beyond its standard error counts.  ``scope`` as in `paired`.
+    """
+    mean, stderr = ratio.mean(0), ratio.std(0) / len(ratio) ** 0.5
+    slack = tolerance - (mean - 1).abs()
+    worst = int((slack - Z_SCORE * stderr).nan_to_num(-torch.inf).argmin())
+    margin = slack[worst].item()
+    return measured(
+        "simulation",
+        margin,
+        f"{detail}: measured over expected {mean[worst]:.4g} ± {stderr[worst]:.2g} where worst, within {tolerance:g}",
+        stderr=stderr[worst].item(),
+        instances=ratio.numel(),
+        seed=setting.seed,
+        counterexample=measured_again(setting, scope, detail, margin) if margin < 0 else None,
     )

@@ -145,8 +145,8 @@ def _held_margin(optimizer: Literal["gd", "adam"], power: int) -> Callable[[Prob
 claim = Claim(
     id="multiplier-merging",
     title="Merging multipliers is exact for the function, not for training",
-    statement="M = s diag(r) W diag(k) gives the same outputs as the layer with multipliers; a training step of M is one "
-    "of (s, r, k, W) only for decay of the matrix alone, and for held multipliers with a rescaled step.",
+    statement="M = s diag(r) W diag(k) gives the same outputs as the layer with multipliers; a training step of M is "
+    "one of (s, r, k, W) only for decay of the matrix alone, and for held multipliers with a rescaled step.",
     source="arXiv 2601.04890, merging at inference; the training scopes are ours",
     figures=("multiplier-merging",),
     scopes=(

@@ -1,0 +1,211 @@
+"""The noise–decay equilibrium: how large weights grow that an optimizer moves by noise alone and weight decay holds.
+
+Gradients are i.i.d., of mean 0 and standard deviation ``noise``.  `predict` follows E[w²] through any schedule,
+`equilibrium` is its limit, `leading_order` the limit for small ηλ and β₂ → 1 in closed form.  E[w²] is exact for SGD;
+for SignSGD, Lion (Gaussian gradients) up to the table of arcsin; for the Adam family to first order in 1 − β₂; for Muon
+in the limit of large matrices.
+
+Source: arXiv 2601.04890 (noise–weight-decay equilibrium, E[w²] = η/(2λ)); scale-invariant weights: Kosson et al. 2023,
+"Rotational Equilibrium".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scalevec_theory import linear_updates as linear
+from scalevec_theory import sign_updates as signs
+from scalevec_theory.optimizers import SGD, Adam, Muon, Optimizer, RMSProp
+
+FloatArray = np.ndarray
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What is expected of the weights at steps 0 … T.
+
+    Attributes
+    ----------
+    mean_square : E[w²], ``(T + 1,)``.
+    update_mean_square : E[u²] of the updates ηu that led to steps 1 … T, ``(T,)``.
+    lr : η at steps 1 … T, ``(T,)``.
+    """
+
+    mean_square: FloatArray
+    update_mean_square: FloatArray
+    lr: FloatArray
+
+    @property
+    def rms(self) -> FloatArray:
+        """√E[w²], ``(T + 1,)``."""
+        return np.sqrt(self.mean_square)
+
+    @property
+    def angular_update(self) -> FloatArray:
+        """√E‖ηu‖² / √E‖w‖², the angle in radians by which steps 1 … T turn w, where small; ``(T,)``."""
+        return self.lr * np.sqrt(self.update_mean_square / self.mean_square[1:])
+
+    def norm(self, n: int) -> tuple[FloatArray, FloatArray]:
+        """Mean and standard deviation of ‖W‖_F over draws of noise and start, for n Gaussian weights; ``(T + 1,)``."""
+        return norm_of_gaussians(self.rms, n)
+
+
+def norm_of_gaussians(rms: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and standard deviation of the norm of n independent N(0, rms²) numbers: the χ law, std → rms/√2."""
+    if n < 1:
+        raise ValueError(f"n={n}: expected >= 1")
+    mean = math.sqrt(2) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) if n < 10_000 else math.sqrt(n - 0.5)
+    return rms * mean, rms * math.sqrt(max(n - mean**2, 0.0)) if n < 10_000 else rms * math.sqrt(0.5)
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """The limit of a constant schedule: E[w²] and E[u²], both infinite or not as the optimizer's noise has it."""
+
+    mean_square: float
+    update_mean_square: float
+    lr: float
+
+    @property
+    def rms(self) -> float:
+        return math.sqrt(self.mean_square)
+
+    @property
+    def angular_update(self) -> float:
+        """As `Prediction.angular_update`."""
+        return self.lr * math.sqrt(self.update_mean_square / self.mean_square)
+
+
+def predict(
+    optimizer: Optimizer,
+    steps: int,
+    *,
+    init: float = 0.0,
+    noise: float = 1.0,
+    kurtosis: float = 3.0,
+    shape: Shape | None = None,
+    scale_invariant: bool = False,
+    lr_schedule: FloatArray | None = None,
+    weight_decay_schedule: FloatArray | None = None,
+) -> Prediction:
+    """E[w²] of every step.
+
+    Parameters
+    ----------
+    init : standard deviation of w(0).
+    noise, kurtosis : of the gradient's entries; the kurtosis matters to the Adam family's first-order term.
+    shape : of the tensor; needed for Muon and for scale-invariant weights.
+    scale_invariant : the loss depends on w/‖w‖ only, so that its gradient is orthogonal to w and goes as 1/‖w‖;
+        ``noise`` is its size at ‖w‖ = 1.
+    lr_schedule, weight_decay_schedule : factors ``(steps,)`` on ``optimizer.lr`` and ``optimizer.weight_decay``.
+
+    Raises
+    ------
+    ValueError : steps below 1, a schedule of another length, negative or not finite, noise not positive, init negative,
+        kurtosis below 1, a missing shape, scale-invariant weights that start at 0, or an unstable ηλ.
+    """
+    if steps < 1:
+        raise ValueError(f"steps={steps}: expected >= 1")
+    n = _check(optimizer, noise, kurtosis, shape, scale_invariant)
+    if not (init >= 0 and math.isfinite(init)):
+        raise ValueError(f"init={init}: expected a finite number >= 0")
+    if scale_invariant and init == 0:
+        raise ValueError("init=0 with scale_invariant=True: expected > 0, a scale-invariant weight is not 0")
+    lr = optimizer.lr * checked_schedule("lr_schedule", lr_schedule, steps)
+    decay = optimizer.weight_decay * checked_schedule("weight_decay_schedule", weight_decay_schedule, steps)
+    _check_stable(optimizer, float((lr * decay).max()))
+    if isinstance(optimizer, SGD | Adam | RMSProp):
+        updates = linear.linear_updates(optimizer, np.arange(1.0, steps + 1), lr, decay, noise, kurtosis)
+        invariant = n if isinstance(optimizer, SGD) else 0
+        ww, uu = linear.transient(updates, lr, init**2, invariant)
+    else:
+        ww, uu = signs.transient(optimizer, shape, lr, decay, init**2)  # type: ignore[arg-type]
+    return Prediction(ww, uu, lr)
+
+
+def equilibrium(
+    optimizer: Optimizer,
+    *,
+    noise: float = 1.0,
+    kurtosis: float = 3.0,
+    shape: Shape | None = None,
+    scale_invariant: bool = False,
+) -> Equilibrium:
+    """The limit of `predict` at constant η and λ; parameters and errors as there.  Without decay it is infinite."""
+    n = _check(optimizer, noise, kurtosis, shape, scale_invariant)
+    _check_stable(optimizer, optimizer.lr * optimizer.weight_decay)
+    lr = optimizer.lr
+    if optimizer.weight_decay == 0:
+        return Equilibrium(math.inf, predict(optimizer, 1, noise=noise, shape=shape).update_mean_square[0], lr)
+    if isinstance(optimizer, SGD | Adam | RMSProp):
+        limit, one = np.array([np.inf]), np.ones(1)
+        updates = linear.linear_updates(optimizer, limit, lr * one, optimizer.weight_decay * one, noise, kurtosis)
+        return Equilibrium(*linear.stationary(updates, lr, n if isinstance(optimizer, SGD) else 0), lr)
+    return Equilibrium(*signs.stationary(optimizer, shape), lr)  # type: ignore[arg-type]
+
+
+def leading_order(
+    optimizer: Optimizer, *, noise: float = 1.0, shape: Shape | None = None, correlation: float = 0.0
+) -> float:
+    """E[w²] at rest for ηλ → 0 and β₂ → 1: (η/2λ) times the sum of the update's autocovariance over all lags.
+
+    AdamW η/(2λ) · 1/(1 + ε/σ)²; Adam and RMSProp with L2 ησ/(2λ) · 1/(1 + ε/σ); SGD ησ²/(2λ(1 − momentum)); SignSGD
+    without momentum η/(2λ); with it, Lion and Muon: (η/2λ)(h(1) + 2 Σ_k h(ρ_k)), see `sign_updates`.
+
+    Parameters
+    ----------
+    correlation : φ of gradients that are AR(1) instead of independent; multiplies SGD and the Adam family by
+        (1 + φ)/(1 − φ).  Not for sign-like updates.
+    """
+    _check(optimizer, noise, 3.0, shape, False)
+    if not -1 < correlation < 1:
+        raise ValueError(f"correlation={correlation}: expected a number in (-1, 1)")
+    if optimizer.weight_decay == 0:
+        return math.inf
+    ratio = optimizer.lr / (2 * optimizer.weight_decay)
+    memory = (1 + correlation) / (1 - correlation)
+    if isinstance(optimizer, SGD):
+        return ratio * noise**2 / (1 - optimizer.momentum) * memory
+    if isinstance(optimizer, Adam | RMSProp):
+        gain = 1 / (1 + optimizer.eps / noise)
+        return ratio * memory * (gain * noise if optimizer.coupled else gain**2)
+    if correlation != 0:
+        raise ValueError(f"correlation={correlation}: expected 0 for {type(optimizer).__name__}")
+    # At fixed ratio η/λ, the smaller ηλ the closer to the limit.
+    small = 1e-7 / math.sqrt(optimizer.lr * optimizer.weight_decay)
+    scaled = replace(optimizer, lr=optimizer.lr * small, weight_decay=optimizer.weight_decay * small)
+    return signs.stationary(scaled, shape)[0]  # type: ignore[arg-type]
+
+
+def _check(optimizer: Optimizer, noise: float, kurtosis: float, shape: Shape | None, scale_invariant: bool) -> int:
+    """The number of weights of a scale-invariant tensor, else 0, after checking the noise and the shape."""
+    if not (noise > 0 and math.isfinite(noise)):
+        raise ValueError(f"noise={noise}: expected a finite number > 0")
+    if not kurtosis >= 1:
+        raise ValueError(f"kurtosis={kurtosis}: expected >= 1")
+    if shape is not None and not all(size >= 1 for size in shape):
+        raise ValueError(f"shape={shape}: expected sizes >= 1")
+    if (scale_invariant or isinstance(optimizer, Muon)) and shape is None:
+        raise ValueError("shape=None: expected the tensor's shape, for Muon and for scale-invariant weights")
+    return math.prod(shape) if scale_invariant and shape is not None else 0
+
+
+def _check_stable(optimizer: Optimizer, step: float) -> None:
+    """A decoupled decay multiplies w by 1 − ηλ; a coupled one is checked where its recursion is known."""
+    if not optimizer.coupled and step >= 2:
+        raise ValueError(f"lr * weight_decay = {step:g}: unstable, |1 - lr * weight_decay| >= 1; expected < 2")
+
+
+def checked_schedule(name: str, schedule: FloatArray | None, steps: int) -> FloatArray:
+    if schedule is None:
+        return np.ones(steps)
+    schedule = np.asarray(schedule, dtype=np.float64)
+    if schedule.shape != (steps,):
+        raise ValueError(f"{name} has shape {schedule.shape}: expected ({steps},)")
+    if not (np.isfinite(schedule).all() and (schedule >= 0).all()):
+        raise ValueError(f"{name} has values from {schedule.min()} to {schedule.max()}: expected finite numbers >= 0")
+    return schedule

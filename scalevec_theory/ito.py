@@ -59,8 +59,8 @@ def rates(
         return result
 
     def both(direction: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        first, second = torch.func.jvp(lambda phi: slope(phi, direction), (phi,), (direction,))
-        return first, second
+        result = torch.func.jvp(lambda phi: slope(phi, direction), (phi,), (direction,))
+        return result[0], result[1]
 
     first, second = torch.vmap(both)(dict(noise))
     return 0.5 * second.sum(0), first.square().sum(0)

@@ -121,8 +121,8 @@ DECAYED = ProblemSpace(
 
 def _both(problems: Problems, **changes: Tensor) -> Tensor:
     """RMSNorm's and LayerNorm's output side by side, ``(B, 2, c)``."""
-    fields = {name: changes.get(name, problems[name]) for name in ("gain", "W", "x")}
-    return torch.stack([norm_output(**fields), norm_output(**fields, centred=True)], 1)
+    gain, W, x = (changes.get(name, problems[name]) for name in ("gain", "W", "x"))
+    return torch.stack([norm_output(gain, W, x), norm_output(gain, W, x, centred=True)], 1)
 
 
 def invariance_margin(problems: Problems, accuracy: float) -> Margin:

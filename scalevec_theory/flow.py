@@ -159,13 +159,18 @@ def check_start(
     return loss, blocks, decay
 
 
-def parameter_gradient(parametrization: Parametrization, loss: Loss, blocks: Blocks) -> Blocks:
-    """∂L(F(φ))/∂φ for every block, by reverse-mode differentiation of F; shapes ``(B, *block)``."""
+def pull_back(parametrization: Parametrization, blocks: Blocks, cotangent: Callable[[Tensor], Tensor]) -> Blocks:
+    """Jᵀ y for every block, J = ∂F/∂φ and y = ``cotangent(θ)`` of the shape of θ, by reverse-mode differentiation."""
     with torch.enable_grad():
         leaves = {name: block.detach().requires_grad_() for name, block in blocks.items()}
         theta = parametrization.forward(**leaves)
-    gradients = torch.autograd.grad(theta, list(leaves.values()), loss.gradient(theta.detach()), materialize_grads=True)
+    gradients = torch.autograd.grad(theta, list(leaves.values()), cotangent(theta.detach()), materialize_grads=True)
     return dict(zip(leaves, gradients, strict=True))
+
+
+def parameter_gradient(parametrization: Parametrization, loss: Loss, blocks: Blocks) -> Blocks:
+    """∂L(F(φ))/∂φ for every block, by reverse-mode differentiation of F; shapes ``(B, *block)``."""
+    return pull_back(parametrization, blocks, loss.gradient)
 
 
 def gradient_flow(

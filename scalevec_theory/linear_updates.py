@@ -1,21 +1,27 @@
-"""Second moments of w under updates that are linear in the gradients: SGD, and the Adam family to first order in 1 − β₂.
+"""Second moments of w under updates that are linear in the gradients: SGD as it stands, the Adam family by expansion.
 
-One coordinate, gradients i.i.d. of mean 0, standard deviation σ and given kurtosis.  The filters y and the weight obey
+One coordinate, gradients i.i.d. of mean 0, standard deviation σ and given kurtosis κ.  Filters y and the weight obey
 
     y_t = R y_{t−1} + f_t w_{t−1} + ξ_t,   w_t = a_t w_{t−1} − η_t c_t·y_t,   Cov ξ_t = N_t,
 
 so that E[w²], E[w y] and E[y yᵀ] follow a linear recursion for any schedule, and a discrete Lyapunov equation at rest.
 
-SGD is of this form as it stands.  Adam divides by √v̂ + ε, v̂ = σ²(1 + δ) with δ_t = Σ_s b_ts (g_s²/σ² − 1): with
-p = 1/(1 + ε/σ) and kurtosis κ, the expansion of E[g_s² f(v̂_t) f(v̂_t')] to first order in 1 − β₂ is that of y = (m, n, z),
+Adam divides by √v̂ + ε, v̂ = σ²(1 + δ) with δ_t = Σ_s b_ts (g_s²/σ² − 1).  By symmetry only equal gradients correlate
+in Cov(u_t, u_t') = Σ_s a_ts a_t's E[g_s² f(v̂_t) f(v̂_t')], with f(v) = 1/(√v + ε).  With p = 1/(1 + ε/σ), expanding f
+gives, to first order in 1 − β₂, the covariance of
 
-    u = (p/σ)[(1 + (p/8 + p²/4) B_tt) Σ_s a_ts g_s − (p/2)(κ − 1) Σ_s a_ts b_ts g_s + (p/2) z],   Cov(z_t, z_t') = A_tt' B_tt',
+    u = (p/σ)[(1 + (p/8 + p²/4) B_tt) Σ_s a_ts g_s − (p/2) Σ_s a_ts b_ts (κ − 1) g_s + (p/2) z],
+    Cov(z_t, z_t') = A_tt' B_tt',   A_tt' = Σ_s a_ts a_t's,   B_tt' = (κ − 1) Σ_s b_ts b_t's,
 
-A_tt' = Σ_s a_ts a_t's, B_tt' = (κ − 1) Σ_s b_ts b_t's: all three have a geometric memory (β₁, β₁β₂, β₁β₂), and a_ts, b_ts
-carry the bias correction.  A coupled decay λw adds to v̂, too: to first order in r = λ²E[w²]/σ² it multiplies the
-drift by (1 + r)^(−p(1 + 2γ)/2) and the noise by (1 + r)^(−p), γ = (1 − β₂)/(1 − β₂(1 − x)²), x = ηλp/σ, w being Gaussian.
+filters of memory β₁, β₁β₂ and β₁β₂ with the bias corrections in a and b.  Of the second order, the terms of a gradient's
+own square are kept, those of (1 + 2b)^(−p/2) for Gaussians (memory β₁β₂²): they matter most where β₁ = 0.
 
-Source: arXiv 2601.04890 (Adam Brownian motion, whose leading order this refines; the expansion is derived here).
+A coupled decay is a shift of the gradient by λw.  To first order in x = ηλp/σ and r = λ²E[w²]/σ², w being Gaussian and
+γ = (1 − β₂)/(1 − β₂(1 − x)²) the share of w² that v̂ remembers: the shift enters the second filter twice (g² turns by
+2gλw); λ²w² in v̂ multiplies noise by (1 + r)^(−p) and drift by (1 + r)^(−p(1 + 2γ)/2); and v̂'s memory of the steps that
+made w, as squares g² and as products gλw, multiplies the drift by 1 + pγx(5 − κ)/2.
+
+Source: arXiv 2601.04890 (Adam Brownian motion, of which this refines the leading order; the expansion is derived here).
 """
 
 # What numba compiles is untyped here.
@@ -38,7 +44,7 @@ Linear = Adam | RMSProp | SGD
 @dataclass(frozen=True)
 class LinearUpdates:
     """The recursion's coefficients at T steps with K filters; ``ratio``, ``drift_power`` and ``noise_power`` are the
-    (λ/σ)², p(1 + 2γ)/2 and p of a coupled decay's share in v̂."""
+    (λ/σ)², p(1 + 2γ)/2 and p of a coupled decay's square in v̂."""
 
     retain: FloatArray  # (T,) a
     rates: FloatArray  # (K,) the diagonal of R
@@ -87,10 +93,13 @@ def _adam(
     p = 1 / (1 + optimizer.eps / (noise * shrunk))
     B = (kurtosis - 1) * (1 - beta2) / (1 + beta2) * (1 + beta2**t) / seen2
     scale = p / (seen1 * shrunk)
+    mean = (p / 8 + p**2 / 4) * B
+    late = (p / 8 + p**2 / 4) * (kurtosis - 1) * (1 - beta2) / (1 + beta2)
     readout = np.stack(
         [
-            scale * (1 + (p / 8 + p**2 / 4) * B),
-            -scale * (p / 2) * (1 - beta2) / seen2,
+            scale * (1 + mean),
+            -scale * (p / 2) * (1 - beta2) * (1 / seen2 + late),
+            scale * (p / 2) * (p / 2 + 1) / 2 * (1 - beta2) ** 2,
             scale * (p / 2) / seen2,
         ],
         axis=1,
@@ -100,17 +109,18 @@ def _adam(
         A = (1 - beta1) / (1 + beta1) * (1 - beta1 ** (2 * t))
         return A * (kurtosis - 1) * (1 - beta2) / (1 + beta2) * (1 - beta2 ** (2 * t))
 
-    N = np.zeros((len(t), 3, 3))
-    own = (1 - beta1) * np.array([1, kurtosis - 1])
-    N[:, :2, :2] = np.outer(own, own)
-    N[:, 2, 2] = z_variance(t) - (beta1 * beta2) ** 2 * z_variance(t - 1)
-    feed = np.zeros((len(t), 3))
-    feed[:, :2] = (1 - beta1) * (coupled_decay / noise)[:, None] * np.array([1, 2])
+    own = (1 - beta1) * (kurtosis - 1) ** np.arange(3)
+    N = np.zeros((len(t), 4, 4))
+    N[:, :3, :3] = np.outer(own, own)
+    N[:, 3, 3] = z_variance(t) - (beta1 * beta2) ** 2 * z_variance(t - 1)
     x = np.minimum(lr * coupled_decay * p / noise, 1.0)
     gamma = (1 - beta2) / (1 - beta2 * (1 - x) ** 2)
+    pull = (1 - beta1) * coupled_decay / noise * (1 + p * gamma * x * (5 - kurtosis) / 2)
+    feed = np.zeros((len(t), 4))
+    feed[:, :3] = pull[:, None] * 2.0 ** np.arange(3)
     return LinearUpdates(
         retain,
-        np.array([beta1, beta1 * beta2, beta1 * beta2]),
+        beta1 * beta2 ** np.array([0, 1, 2, 1]),
         feed,
         N,
         readout,

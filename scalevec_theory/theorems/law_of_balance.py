@@ -16,7 +16,10 @@ from sympy import Eq, symbols
 from torch import Tensor
 
 from scalevec_theory import ito
-from scalevec_theory.claim import Claim, Margin, Scope
+from scalevec_theory.claim import Claim, Evidence, Margin, Scope, Setting, measured
+from scalevec_theory.losses import LeastSquares
+from scalevec_theory.noise import Minibatch, ensemble
+from scalevec_theory.paired import agreement, measured_again
 from scalevec_theory.parametrizations import (
     DUAL_SCALE,
     EXPONENTIAL,
@@ -264,6 +267,68 @@ def step_margin(problems: Problems, accuracy: float) -> Margin:
     return Margin.equal(change, eta**2 * (signal + noise), accuracy, scale=size)
 
 
+GROUPS, SIGMA = 16, 0.5
+
+
+def _paths(setting: Setting, c: int, decay_W: float, times: list[float], start: dict[str, float]) -> dict[str, Tensor]:
+    """Group means ``(GROUPS, S)`` of p = v², q = ‖w‖², Q = p − q and |q − cp| under minibatch noise; T of norm 1."""
+    T = torch.full((GROUPS, c, 1), c**-0.5, dtype=torch.float64)
+    blocks = {"v": T.new_full((GROUPS, 1), start["v"]), "W": start["w"] * T}
+    run = ensemble(
+        INPUT_SCALE,
+        LeastSquares(torch.ones(GROUPS, 1, 1, dtype=torch.float64), T),
+        blocks,
+        Minibatch(SIGMA),
+        times,
+        dt=2e-3,
+        paths=setting.choose(128, 512, 4096),
+        seed=int(setting.rng.integers(2**31)),
+        observe={
+            "p": lambda v, W: v.square()[..., 0],
+            "q": lambda v, W: W.square().sum((-2, -1)),
+            "Q": lambda v, W: v.square()[..., 0] - W.square().sum((-2, -1)),
+            "gap": lambda v, W: (W.square().sum((-2, -1)) - c * v.square()[..., 0]).abs(),
+        },
+        weight_decay={"v": 0.0, "W": decay_W},
+    )
+    return run.mean
+
+
+LATE = [20.0 + k for k in range(21)]
+STANDARD = {"v": 1.0, "w": 0.0}
+
+
+def measure_one_output(setting: Setting) -> list[Evidence]:
+    times = [1.0, 4.0]
+    Q = _paths(setting, 1, 0.0, times, {"v": 2.0, "w": 0.5})["Q"]
+    exact = (4 - 0.25) * torch.exp(-(SIGMA**2) * torch.tensor(times))
+    return [agreement(Q / exact, 0.01, setting, "law-of-balance:one-output", "Q at t = 1 and 4, σ = 0.5, dt = 0.002")]
+
+
+def measure_balance(setting: Setting) -> list[Evidence]:
+    mean = _paths(setting, 4, 0.0, LATE, STANDARD)
+    ratio = mean["q"].mean(1, keepdim=True) / (4 * mean["p"].mean(1, keepdim=True))
+    return [agreement(ratio, 0.03, setting, "law-of-balance:balance", "E‖w‖²/(c E[v²]), c = 4, σ = 0.5, t = 20 to 40")]
+
+
+def measure_weight_decay(setting: Setting) -> list[Evidence]:
+    c, decay_W = 4, 0.1
+    mean = _paths(setting, c, decay_W, LATE, STANDARD)
+    exact = c * SIGMA**2 / (SIGMA**2 + 2 * decay_W)
+    ratio = mean["q"].mean(1, keepdim=True) / mean["p"].mean(1, keepdim=True) / exact
+    detail = "E‖w‖²/E[v²] over cσ²/(σ² + 2λ_W), c = 4, σ = 0.5, λ_W = 0.1, t = 20 to 40"
+    return [agreement(ratio, 0.03, setting, "law-of-balance:weight-decay", detail)]
+
+
+def measure_every_path(setting: Setting) -> list[Evidence]:
+    mean = _paths(setting, 4, 0.0, LATE, STANDARD)
+    relative = (mean["gap"] / (mean["q"] + 4 * mean["p"])).mean(1)
+    margin, stderr = 0.05 - relative.mean().item(), (relative.std() / GROUPS**0.5).item()
+    detail = f"E|‖w‖² − cv²|/E(‖w‖² + cv²) is {relative.mean():.3f}, c = 4, σ = 0.5, t = 20 to 40"
+    again = measured_again(setting, "law-of-balance:every-path", detail, margin) if margin < 0 else None
+    return [measured("simulation", margin, detail, stderr=stderr, seed=setting.seed, counterexample=again)]
+
+
 claim = Claim(
     id="law-of-balance",
     title="Minibatch noise drives ‖w_j‖² to c v_j² without randomness",
@@ -314,6 +379,19 @@ claim = Claim(
             "For c = 1, Q_j(t) = Q_j(0) e^{−σ²t} on every path, whatever the loss.",
             holds=True,
             proof=prove_one_output,
+            measure=measure_one_output,
+        ),
+        Scope(
+            "balance",
+            "From standard initialisation E‖w_j‖²/(c E[v_j²]) tends to 1 (c = 4, σ = 0.5).",
+            holds=True,
+            measure=measure_balance,
+        ),
+        Scope(
+            "every-path",
+            "For c = 4 the balance ‖w_j‖² = c v_j² is reached on every path, to 5%, not only in the mean.",
+            holds=False,
+            measure=measure_every_path,
         ),
         Scope(
             "weight-decay",
@@ -321,6 +399,7 @@ claim = Claim(
             "E‖w_j‖²/E[v_j²] = (cσ² + 2λ_v)/(σ² + 2λ_W).",
             holds=True,
             proof=prove_weight_decay,
+            measure=measure_weight_decay,
         ),
         Scope(
             "stochastic-step",

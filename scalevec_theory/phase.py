@@ -1,0 +1,85 @@
+"""The phase diagram of curvature under noise: what theory says of every cell, and a simulation of it.
+
+A cell is a kind of noise, a number of outputs c and the decays (λ_v, λ_W), for one column of θ = W diag(v) and squared
+loss.
+Source: arXiv 2605.26895 (curvature with and without weight decay); the cells are derived in the claim ``curvature``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scalevec_theory.curvature import trace
+from scalevec_theory.growth import Growth, growth
+from scalevec_theory.losses import LeastSquares
+from scalevec_theory.noise import Isotropic, LabelNoise, Minibatch, ensemble
+from scalevec_theory.parametrizations import INPUT_SCALE
+
+NOISES = {"isotropic": Isotropic, "minibatch": Minibatch, "label": LabelNoise}
+DECAYS = {"none": (0.0, 0.0), "v": (0.1, 0.0), "W": (0.0, 0.1), "both": (0.1, 0.1)}
+"""(λ_v, λ_W) by what decays."""
+
+OUTPUTS = (1, 2, 3, 4, 8)
+SIGMA = 0.5
+CORRELATED = ((1.0, 0.5), (0.5, 1.0))
+"""H of the cells with label noise: two correlated inputs, which the proof for uncorrelated inputs does not cover."""
+
+GROUPS = 16
+END, DT = 128.0, 4e-3
+
+
+def expected(noise: str, c: int, decays: str) -> str:
+    """How E of the Hessian's trace grows: "bounded", "t", "t/ln t", "√t" or "ln t".
+
+    For independent noise: no decay on W leaves a Bessel process of dimension c − 1 in ‖w‖, and decay on W only one of
+    dimension 1 − c in v, reflected near 0; its density of stationarity t^(−c) decides.
+    """
+    if noise != "isotropic" or decays == "both":
+        return "bounded"
+    if decays == "W":
+        return {1: "t/ln t", 2: "√t", 3: "ln t"}.get(c, "bounded")
+    return "t" if c >= 2 else "t/ln t"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A simulated cell: group means of the Hessian's trace ``(GROUPS, S)`` at ``times``, and what the test says."""
+
+    times: np.ndarray
+    means: np.ndarray
+    growth: Growth
+    lost: int
+
+
+def simulate(noise: str, c: int, decays: str, *, paths: int, seed: int, saved: int = 40, end: float = END) -> Cell:
+    """Follow ``GROUPS`` groups of ``paths`` paths from v = 1, W = 0 and test the trace for growth.
+
+    T has the norm 1 in every column, with equal entries; σ = `SIGMA`.
+    """
+    H = torch.tensor(CORRELATED if noise == "label" else ((1.0,),), dtype=torch.float64)
+    d = len(H)
+    T = torch.full((GROUPS, c, d), c**-0.5, dtype=torch.float64)
+    times = np.geomspace(end / 8, end, saved)
+    decay_v, decay_W = DECAYS[decays]
+
+    def curvature(v: Tensor, W: Tensor) -> Tensor:
+        return trace(v, W, H)
+
+    run = ensemble(
+        INPUT_SCALE,
+        LeastSquares(H.expand(GROUPS, d, d).contiguous(), T),
+        INPUT_SCALE.init(torch.zeros_like(T)),
+        NOISES[noise](SIGMA),
+        times.tolist(),
+        dt=DT,
+        paths=paths,
+        seed=seed,
+        observe={"trace": curvature},
+        weight_decay={"v": decay_v, "W": decay_W},
+    )
+    means = run.mean["trace"].numpy()
+    return Cell(times, means, growth(times, means), int(run.non_finite.max()))

@@ -1,0 +1,456 @@
+"""When does the curvature of θ = W diag(v) stay bounded under noise?  It depends on the noise, c, and what decays.
+
+One column (v, w) with h = 1, target T, R = ‖T‖, p = v², q = ‖w‖², m = ⟨θ, T⟩; uncorrelated inputs make the columns
+independent, and h ≠ 1 is a change of the unit of time.  Independent noise on every parameter: dφ = −(∂L + λφ)dt + σ dB.
+Minibatch noise: dv = −⟨w, g dt + σ dB⟩ − λ_v v dt, dw = −v (g dt + σ dB) − λ_W w dt with g = v w − T.
+
+Source: arXiv 2605.26895 (curvature diverges under SGD noise without weight decay and stays bounded with it).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from sympy import Eq, Ge, Gt, Le, Rational, symbols
+
+from scalevec_theory import curvature, phase, stationary
+from scalevec_theory.claim import Claim, Evidence, Margin, Scope, Setting, measured
+from scalevec_theory.growth import LEAST_SLOPE
+from scalevec_theory.losses import LeastSquares
+from scalevec_theory.noise import Isotropic, ensemble
+from scalevec_theory.paired import agreement, measured_again
+from scalevec_theory.parametrizations import INPUT_SCALE
+from scalevec_theory.problems import Diagonal, Field, PositiveDefinite, Problems, ProblemSpace, Real
+from scalevec_theory.proof import Lemma, Proof, Vector
+
+p, q, m, R2, c, s, h = symbols("p q m R^2 c σ^2 h", real=True)
+dp, dq, mean_gap, mean_sum = symbols("dE[p]/dt dE[q]/dt d(E[q]-E[p])/dt d(E[p]+E[q])/dt", real=True)
+decay_v, decay_W, decay = symbols("λ_v λ_W λ", real=True)
+K, dV, V, D, total, top, fro2 = symbols("K dV V D tr top F^2", real=True)
+entry, own = symbols("H(W_ij\\,W_ij) H(v_j\\,v_j)", real=True)
+
+SIZES = {"p = v^2 >= 0": Ge(p, 0), "q = |w|^2 >= 0": Ge(q, 0)}
+CAUCHY = {"Cauchy-Schwarz: m^2 <= p q R^2": Le(m**2, p * q * R2)}
+ISOTROPIC = {
+    "Itô, mean of d(v^2)": Eq(dp, -2 * (p * q - m) + s - 2 * decay_v * p),
+    "Itô, mean of d|w|^2": Eq(dq, -2 * (p * q - m) + c * s - 2 * decay_W * q),
+}
+
+
+def prove_trace() -> Proof:
+    """The Hessian's diagonal: θ is linear in every single parameter, so that the residual does not enter."""
+    v, w = symbols("v_j", real=True), Vector.named("w")
+    lemma = Lemma(
+        "column j contributes h_jj (c v_j^2 + |w_j|^2), every c",
+        Eq(total, h * (c * v**2 + w.dot(w))),
+        {
+            "c entries W_ij and one v_j": Eq(total, c * entry + own),
+            "∂θ_ij/∂W_ij = v_j": Eq(entry, h * v**2),
+            "∂θ_j/∂v_j = w_j": Eq(own, h * w.dot(w)),
+        },
+    )
+    return Proof((lemma,), "Summed over j this is the trace at every θ, for correlated inputs, too.")
+
+
+def prove_order() -> Proof:
+    """A column has the eigenvalues p = v² (c − 1 times) and p + q: the three figures differ by a factor c at most."""
+    eigenvalues = {"top = p + q": Eq(top, p + q)}
+    squares = {"F^2 = (c - 1) p^2 + (p + q)^2": Eq(fro2, (c - 1) * p**2 + (p + q) ** 2)}
+    traces = {"tr = c p + q": Eq(total, c * p + q)}
+    more = {"c >= 1": Ge(c, 1)}
+    return Proof(
+        (
+            Lemma("top^2 <= F^2", Le(top**2, fro2), {**eigenvalues, **squares, **more}),
+            Lemma("F^2 <= tr^2", Le(fro2, total**2), {**squares, **traces, **more, **SIZES}),
+            Lemma("tr <= c top", Le(total, c * top), {**eigenvalues, **traces, **more, "q = |w|^2 >= 0": Ge(q, 0)}),
+        ),
+        "Top eigenvalue, Frobenius norm and trace of the minimum's Hessian are bounded or unbounded together, and so "
+        "are their means; they are bounded where E[v^2] + E|w|^2 is.",
+    )
+
+
+def prove_isotropic_growth() -> Proof:
+    """Without decay on W the gap E‖w‖² − E[v²] grows at least like (c−1)σ²t, and nothing grows faster than linearly."""
+    gap = Lemma(
+        "d(E[q] - E[p])/dt >= (c - 1) σ^2",
+        Ge(mean_gap, (c - 1) * s),
+        {
+            "the difference of the two means": Eq(mean_gap, dq - dp),
+            **ISOTROPIC,
+            "no decay on W": Eq(decay_W, 0),
+            "λ_v >= 0": Ge(decay_v, 0),
+            "p = v^2 >= 0": Ge(p, 0),
+        },
+    )
+    return Proof(
+        (gap, *_sum_bound()),
+        "So E|w|^2 >= (c - 1) σ^2 t + E|w(0)|^2 - E[v(0)^2], unbounded for c >= 2, and E[v^2] + E|w|^2 grows linearly "
+        "at most.",
+    )
+
+
+def _sum_bound() -> tuple[Lemma, ...]:
+    return (
+        Lemma(
+            "4 (m - p q) <= R^2",
+            Le(4 * (m - p * q), R2),
+            {**CAUCHY, **SIZES, "R^2 >= 0": Ge(R2, 0)},
+        ),
+        Lemma(
+            "d(E[p] + E[q])/dt <= R^2 + (1 + c) σ^2 - 2 λ (E[p] + E[q]), λ the smaller decay",
+            Le(mean_sum, R2 + (1 + c) * s - 2 * decay * (p + q)),
+            {
+                "the sum of the two means": Eq(mean_sum, dp + dq),
+                **ISOTROPIC,
+                "4 (m - p q) <= R^2": Le(4 * (m - p * q), R2),
+                "λ <= λ_v": Le(decay, decay_v),
+                "λ <= λ_W": Le(decay, decay_W),
+                **SIZES,
+            },
+        ),
+    )
+
+
+def prove_isotropic_both() -> Proof:
+    return Proof(
+        _sum_bound(),
+        "With λ > 0, E[v^2] + E|w|^2 <= max(its start, (R^2 + (1 + c) σ^2)/(2 λ)) at every time (Grönwall).",
+    )
+
+
+def _complete_square_w() -> Lemma:
+    v2, vv, ww, wT, S = symbols("v^2 v |w|^2 <w\\,T> S", real=True)
+    return Lemma(
+        "|v w - T|^2 + λ_W |w|^2 = S |w - v T/S|^2 + λ_W R^2/S, S = v^2 + λ_W, every c",
+        Eq(v2 * ww - 2 * vv * wT + R2 + decay_W * ww, S * ww - 2 * vv * wT + v2 * R2 / S + decay_W * R2 / S),
+        {"S = v^2 + λ_W": Eq(S, v2 + decay_W)},
+    )
+
+
+def _complete_square_v() -> Lemma:
+    v, ww, wT, S = symbols("v |w|^2 <w\\,T> S", real=True)
+    return Lemma(
+        "|v w - T|^2 + λ_v v^2 = S (v - <w,T>/S)^2 + R^2 - <w,T>^2/S, S = |w|^2 + λ_v, every c",
+        Eq(v**2 * ww - 2 * v * wT + R2 + decay_v * v**2, S * (v - wT / S) ** 2 + R2 - wT**2 / S),
+        {"S = |w|^2 + λ_v": Eq(S, ww + decay_v)},
+    )
+
+
+def prove_isotropic_decay_W() -> Proof:
+    """Gaussian integrals over w leave a density that falls like |v|^−c."""
+    return Proof(
+        (_complete_square_w(),),
+        "The invariant measure exp(-2U/σ^2) is unique (elliptic noise); the integral over w in R^c is proportional to "
+        "S^(-c/2) exp(-λ_W R^2/(σ^2 S)), between S^(-c/2) exp(-R^2/σ^2) and S^(-c/2). So the mass is finite iff "
+        "c >= 2, E[v^2] iff c >= 4, and E[|w|^2 | v] = c σ^2/(2 S) + v^2 R^2/S^2 is bounded. c = 1: no stationary law, "
+        "and the time average of E[v^2] is unbounded, for else a limit of time averages would be one (Krylov-Bogoliubov). "
+        "c = 2, 3: the law is approached, and E[v^2] tends to infinity (Fatou).",
+    )
+
+
+def prove_isotropic_no_law() -> Proof:
+    """Without decay on W the mass is infinite for every c."""
+    return Proof(
+        (_complete_square_v(),),
+        "The integral over v is proportional to S^(-1/2) times a factor between exp(-R^2/σ^2) and 1; the integral over "
+        "w in R^c of (|w|^2 + λ_v)^(-1/2) is infinite for every c >= 1 and λ_v >= 0. The invariant measure is unique, "
+        "so there is no stationary law, and the time average of E[v^2] + E|w|^2 is unbounded (Krylov-Bogoliubov).",
+    )
+
+
+def prove_minibatch_bounded() -> Proof:
+    """V = (p − q)² + K(p + q) falls where p or q is large: p − q has no noise, and p + q is damped by pq."""
+    drift = {
+        "Itô: d(v^2) has drift a": Eq(dp, -2 * (p * q - m) + s * q - 2 * decay_v * p),
+        "Itô: d|w|^2 has drift b": Eq(dq, -2 * (p * q - m) + c * s * p - 2 * decay_W * q),
+        "no martingale part in p - q: dV = 2 (p - q)(a - b) + K (a + b)": Eq(
+            dV, 2 * (p - q) * (dp - dq) + K * (dp + dq)
+        ),
+        "K = (1 + c) σ^2 + 2 (λ_v + λ_W)": Eq(K, (1 + c) * s + 2 * (decay_v + decay_W)),
+    }
+    expanded = Lemma(
+        "dV, written out",
+        Eq(
+            dV,
+            2 * (p - q) * (s * (q - c * p) - 2 * decay_v * p + 2 * decay_W * q)
+            + K * (-4 * (p * q - m) + s * (q + c * p) - 2 * decay_v * p - 2 * decay_W * q),
+        ),
+        {name: drift[name] for name in list(drift)[:3]},
+    )
+    signs = {"σ^2 > 0": Gt(s, 0), "c >= 1": Ge(c, 1), "λ_v >= 0": Ge(decay_v, 0), "λ_W >= 0": Ge(decay_W, 0)}
+    mean = {"2 m <= p q + R^2": Le(2 * m, p * q + R2)}
+    young = Lemma("2 m <= p q + R^2", Le(2 * m, p * q + R2), {**CAUCHY, **SIZES, "R^2 >= 0": Ge(R2, 0)})
+    bound = Lemma(
+        "dV <= -2 σ^2 (c p^2 + q^2) + 2 K R^2 + K σ^2 (c p + q)",
+        Le(dV, -2 * s * (c * p**2 + q**2) + 2 * K * R2 + K * s * (c * p + q)),
+        {"dV, written out": expanded.goal, "K": drift["K = (1 + c) σ^2 + 2 (λ_v + λ_W)"], **mean, **SIZES, **signs},  # type: ignore[dict-item]
+    )
+    quadratic = Lemma(
+        "K (c p + q) <= c p^2 + q^2 + (1 + c) K^2/4",
+        Le(K * (c * p + q), c * p**2 + q**2 + (1 + c) * K**2 / 4),
+        {"c >= 1": Ge(c, 1)},
+    )
+    below = Lemma(
+        "V <= 3/2 (p^2 + q^2) + K^2",
+        Le(V, Rational(3, 2) * (p**2 + q**2) + K**2),
+        {"V = (p - q)^2 + K (p + q)": Eq(V, (p - q) ** 2 + K * (p + q)), **SIZES},
+    )
+    final = Lemma(
+        "dV <= -(2/3) σ^2 (V - K^2) + 2 K R^2 + (1 + c) σ^2 K^2/4",
+        Le(D, -Rational(2, 3) * s * (V - K**2) + 2 * K * R2 + (1 + c) * s * K**2 / 4),
+        {
+            "dV <= -σ^2 (c p^2 + q^2) + 2 K R^2 + (1 + c) σ^2 K^2/4": Le(
+                D, -s * (c * p**2 + q**2) + 2 * K * R2 + (1 + c) * s * K**2 / 4
+            ),
+            "V <= 3/2 (p^2 + q^2) + K^2": Le(V, Rational(3, 2) * (p**2 + q**2) + K**2),
+            "σ^2 > 0": Gt(s, 0),
+            "c >= 1": Ge(c, 1),
+        },
+    )
+    return Proof(
+        (expanded, young, bound, quadratic, below, final),
+        "E[V] <= max(V(0), K^2 + 3 K R^2/σ^2 + 3 (1 + c) K^2/8) at every time (Grönwall), and p + q <= V/K: E[v^2] + "
+        "E|w|^2 and their squares' means stay bounded for every c, with decay on neither, either or both.",
+    )
+
+
+ANYWHERE = ProblemSpace(
+    "squared loss, correlated inputs; any v, W and T",
+    {"c": (1, 2, 3), "d": (1, 2, 3)},
+    {"H": PositiveDefinite("dd", high=20.0), "T": Real("cd"), "v": Real("d"), "W": Real("cd")},
+)
+MINIMUM: dict[str, Field] = {"H": Diagonal("dd"), "v": Real("d"), "W": Real("cd")}
+AT_MINIMUM = ProblemSpace("squared loss, uncorrelated inputs; any v and W, T = W diag(v)", ANYWHERE.dims, MINIMUM)
+UNCORRELATED = ProblemSpace(
+    "squared loss, uncorrelated inputs; any v, W and T", ANYWHERE.dims, {**MINIMUM, "T": Real("cd")}
+)
+
+
+def _hessian(problems: Problems, T: torch.Tensor) -> torch.Tensor:
+    blocks = {"v": problems["v"], "W": problems["W"]}
+    return curvature.hessian(INPUT_SCALE, LeastSquares(problems["H"], T), blocks)
+
+
+def trace_margin(problems: Problems, accuracy: float) -> Margin:
+    exact = _hessian(problems, problems["T"]).diagonal(dim1=1, dim2=2).sum(-1)
+    return Margin.equal(curvature.trace(problems["v"], problems["W"], problems["H"])[:, None], exact[:, None], accuracy)
+
+
+def _eigenvalues(problems: Problems, T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """h ``(B, d)`` and the Hessian's eigenvalues in increasing order."""
+    return problems["H"].diagonal(dim1=1, dim2=2), torch.linalg.eigvalsh(_hessian(problems, T))
+
+
+def top_margin(problems: Problems, accuracy: float) -> Margin:
+    h, eigenvalues = _eigenvalues(problems, problems["W"] * problems["v"][:, None])
+    stated = curvature.top(problems["v"], problems["W"], h)
+    return Margin.equal(stated[:, None], eigenvalues[:, -1:], accuracy)
+
+
+def top_anywhere_margin(problems: Problems, accuracy: float) -> Margin:
+    h, eigenvalues = _eigenvalues(problems, problems["T"])
+    return Margin.equal(curvature.top(problems["v"], problems["W"], h)[:, None], eigenvalues[:, -1:], accuracy)
+
+
+def frobenius_margin(problems: Problems, accuracy: float) -> Margin:
+    h, eigenvalues = _eigenvalues(problems, problems["W"] * problems["v"][:, None])
+    stated = curvature.frobenius(problems["v"], problems["W"], h)
+    return Margin.equal(stated[:, None], eigenvalues.square().sum(-1, keepdim=True).sqrt(), accuracy)
+
+
+CLAIM = "curvature"
+
+
+def _seed(setting: Setting) -> int:
+    return int(setting.rng.integers(2**31))
+
+
+def _cell(setting: Setting, noise: str, c: int, decays: str, expected: str, scope: str) -> Evidence:
+    """The slope of ln E[trace] on the ``expected`` side of the least slope that counts as growth."""
+    cell = phase.simulate(noise, c, decays, paths=setting.choose(64, 256, 512), seed=_seed(setting))
+    sign = -1 if expected == "bounded" else 1
+    margin = sign * (cell.growth.slope - LEAST_SLOPE)
+    slope = f"ln E[trace] against ln t has slope {cell.growth.slope:.3f} ± {cell.growth.stderr:.3f}"
+    detail = f"{noise} noise, c = {c}, decay on {decays}, t to {phase.END:g}: {slope}"
+    return measured(
+        "simulation",
+        margin if not cell.lost else np.nan,
+        detail,
+        stderr=cell.growth.stderr,
+        instances=cell.means.shape[0] * setting.choose(64, 256, 512),
+        seed=setting.seed,
+        counterexample=measured_again(setting, f"{CLAIM}:{scope}", detail, margin) if margin < 0 else None,
+    )
+
+
+def _diagram(noise: str) -> Scope:
+    """Every cell of one kind of noise as theory says; c = 3 with decay on W only grows too slowly to be measured."""
+    name = f"{noise}-measured"
+
+    def measure(setting: Setting) -> list[Evidence]:
+        quick = (1, 8) if noise == "isotropic" else (1, 4)
+        outputs = {"quick": quick, "standard": (1, 2, 4, 8), "full": phase.OUTPUTS}[setting.effort]
+        cells = [(c, decays) for c in outputs for decays in phase.DECAYS if (c, decays) != (3, "W")]
+        return [_cell(setting, noise, c, d, phase.expected(noise, c, d), name) for c, d in cells]
+
+    correlated = ", for two correlated inputs" if noise == "label" else ""
+    statement = (
+        f"Under {noise} noise E of the Hessian's trace is bounded or grows as theory says in every cell simulated"
+    )
+    return Scope(name, f"{statement}{correlated}.", True, measure=measure)
+
+
+def _sentence(name: str, statement: str, noise: str, c: int, decays: str, expected: str) -> Scope:
+    """A sentence of the paper, taken beyond its scope: one cell refutes it."""
+
+    def measure(setting: Setting) -> list[Evidence]:
+        return [_cell(setting, noise, c, decays, expected, name)]
+
+    return Scope(name, statement, False, measure=measure)
+
+
+def measure_gap(setting: Setting) -> list[Evidence]:
+    """E‖w‖² − E[v²] = (c−1)σ²t − 1 from v = 1, W = 0, under independent noise and no decay."""
+    groups, c, sigma = 16, 4, 0.5
+    T = torch.full((groups, c, 1), c**-0.5, dtype=torch.float64)
+    times = [5.0, 20.0]
+    run = ensemble(
+        INPUT_SCALE,
+        LeastSquares(torch.ones(groups, 1, 1, dtype=torch.float64), T),
+        INPUT_SCALE.init(torch.zeros_like(T)),
+        Isotropic(sigma),
+        times,
+        dt=2e-3,
+        paths=setting.choose(500, 2000, 20_000),
+        seed=_seed(setting),
+        observe={"gap": lambda v, W: W.square().sum((-2, -1)) - v.square()[..., 0]},
+    )
+    exact = (c - 1) * sigma**2 * torch.tensor(times) - 1
+    return [agreement(run.mean["gap"] / exact, 0.03, setting, f"{CLAIM}:isotropic-gap", "c = 4, σ = 0.5, t = 5 and 20")]
+
+
+def measure_moments(setting: Setting) -> list[Evidence]:
+    """E[v²] and E‖w‖² from t = 20 to 40 under independent noise, against quadrature of the stationary density."""
+    groups, R = 16, 1.0
+    evidence = []
+    for c, decays in ((1, "both"), (4, "both"), (8, "W")):
+        T = torch.full((groups, c, 1), R * c**-0.5, dtype=torch.float64)
+        decay_v, decay_W = (10 * x for x in phase.DECAYS[decays])
+        run = ensemble(
+            INPUT_SCALE,
+            LeastSquares(torch.ones(groups, 1, 1, dtype=torch.float64), T),
+            INPUT_SCALE.init(torch.zeros_like(T)),
+            Isotropic(0.5),
+            np.linspace(20, 40, 11).tolist(),
+            dt=5e-3,
+            paths=setting.choose(400, 1000, 10_000),
+            seed=_seed(setting),
+            observe={"v": lambda v, W: v.square()[..., 0], "w": lambda v, W: W.square().sum((-2, -1))},
+            weight_decay={"v": decay_v, "W": decay_W},
+        )
+        exact = stationary.second_moments(c, 0.5, R, decay_v, decay_W)
+        ratio = torch.stack([run.mean[name].mean(1) / e for name, e in zip("vw", exact, strict=True)], 1)
+        detail = f"c = {c}, σ = 0.5, decay 1 on {decays}"
+        evidence.append(agreement(ratio, 0.04, setting, f"{CLAIM}:stationary-moments", detail))
+    return evidence
+
+
+claim = Claim(
+    id=CLAIM,
+    title="Curvature under noise: when it stays bounded, and when weight decay is needed",
+    statement="Under independent noise on every parameter curvature grows without bound unless both v and W decay (or "
+    "W alone, with at least four outputs); under minibatch noise it stays bounded with and without decay.",
+    source="arXiv 2605.26895, curvature under SGD noise",
+    figures=("curvature",),
+    scopes=(
+        Scope(
+            "trace",
+            "The trace of the Hessian in (v, W) is Σ_j h_jj(c v_j² + ‖w_j‖²) at every θ, for correlated inputs, too.",
+            holds=True,
+            space=ANYWHERE,
+            margin=trace_margin,
+            proof=prove_trace,
+        ),
+        Scope(
+            "top-eigenvalue",
+            "At the minimum, uncorrelated inputs, the top eigenvalue is max_j h_j(v_j² + ‖w_j‖²).",
+            holds=True,
+            space=AT_MINIMUM,
+            margin=top_margin,
+        ),
+        Scope(
+            "top-eigenvalue-anywhere",
+            "The top eigenvalue is max_j h_j(v_j² + ‖w_j‖²) away from the minimum, too.",
+            holds=False,
+            space=UNCORRELATED,
+            margin=top_anywhere_margin,
+        ),
+        Scope(
+            "frobenius",
+            "At the minimum, uncorrelated inputs, the squared Frobenius norm is "
+            "Σ_j h_j²((c−1)v_j⁴ + (v_j² + ‖w_j‖²)²); in one column top eigenvalue ≤ Frobenius norm ≤ trace ≤ c × top "
+            "eigenvalue.",
+            holds=True,
+            space=AT_MINIMUM,
+            margin=frobenius_margin,
+            proof=prove_order,
+        ),
+        Scope(
+            "isotropic-gap",
+            "Independent noise, no decay on W: E‖w‖² ≥ (c−1)σ²t + const, and E[v²] + E‖w‖² grows at most linearly.",
+            holds=True,
+            proof=prove_isotropic_growth,
+            measure=measure_gap,
+        ),
+        Scope(
+            "isotropic-no-law",
+            "Independent noise, no decay on W: no stationary law exists for any c, and E[v²] + E‖w‖² is unbounded.",
+            holds=True,
+            proof=prove_isotropic_no_law,
+        ),
+        Scope(
+            "isotropic-decay-w",
+            "Independent noise, decay on W only: no stationary law for c = 1, E[v²] → ∞ for c ≤ 3, bounded for c ≥ 4.",
+            holds=True,
+            proof=prove_isotropic_decay_W,
+        ),
+        Scope(
+            "isotropic-both",
+            "Independent noise, decay on both: E[v²] + E‖w‖² ≤ max(start, (R² + (1+c)σ²)/(2λ)) at every time.",
+            holds=True,
+            proof=prove_isotropic_both,
+        ),
+        Scope(
+            "stationary-moments",
+            "E[v²] and E‖w‖² of the stationary law are those of its density (c = 1 and 4, decay on both; c = 8, on W).",
+            holds=True,
+            measure=measure_moments,
+        ),
+        _diagram("isotropic"),
+        Scope(
+            "minibatch-bounded",
+            "Minibatch noise, uncorrelated inputs: E[v²] + E‖w‖² is bounded for every c, σ and R, with decay on "
+            "neither, either or both.",
+            holds=True,
+            proof=prove_minibatch_bounded,
+        ),
+        _diagram("minibatch"),
+        _diagram("label"),
+        _sentence(
+            "minibatch-diverges",
+            "Without weight decay E of the Hessian's trace grows without bound under minibatch noise (c = 4).",
+            "minibatch",
+            4,
+            "none",
+            "growing",
+        ),
+        _sentence(
+            "usual-decay-suffices",
+            "Decay on W but not on v keeps E of the Hessian's trace bounded under independent noise (c = 1).",
+            "isotropic",
+            1,
+            "W",
+            "bounded",
+        ),
+    ),
+)

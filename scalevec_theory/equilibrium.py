@@ -33,11 +33,13 @@ class Prediction:
     mean_square : E[w²], ``(T + 1,)``.
     update_mean_square : E[u²] of the updates ηu that led to steps 1 … T, ``(T,)``.
     lr : η at steps 1 … T, ``(T,)``.
+    retain : what steps 1 … T multiply w by apart from the update, 1 − ηλ where decay is decoupled, else 1; ``(T,)``.
     """
 
     mean_square: FloatArray
     update_mean_square: FloatArray
     lr: FloatArray
+    retain: FloatArray
 
     @property
     def rms(self) -> FloatArray:
@@ -46,8 +48,9 @@ class Prediction:
 
     @property
     def angular_update(self) -> FloatArray:
-        """√E‖ηu‖² / √E‖w‖², the angle in radians by which steps 1 … T turn w, where small; ``(T,)``."""
-        return self.lr * np.sqrt(self.update_mean_square / self.mean_square[1:])
+        """The root mean square sine of the angle by which steps 1 … T turn w, ``(T,)``; NaN where w was 0."""
+        before, after = self.mean_square[:-1], self.mean_square[1:]
+        return _sine(before, after, self.lr**2 * self.update_mean_square, self.retain)
 
     def norm(self, n: int) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of ‖W‖_F over draws of noise and start, for n Gaussian weights; ``(T + 1,)``."""
@@ -62,13 +65,21 @@ def norm_of_gaussians(rms: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     return rms * mean, rms * math.sqrt(max(n - mean**2, 0.0)) if n < 10_000 else rms * math.sqrt(0.5)
 
 
+def _sine(before: FloatArray, after: FloatArray, step: FloatArray, retain: FloatArray) -> FloatArray:
+    """√E‖s_⊥‖²/√E‖w'‖² of w' = a w − s, a = ``retain``, from E[w²], E[w'²] and E[s²]: E[w s] follows from these."""
+    along = (retain**2 * before + step - after) / (2 * retain)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.sqrt((step - along**2 / before) / after)
+
+
 @dataclass(frozen=True)
 class Equilibrium:
-    """The limit of a constant schedule: E[w²] and E[u²], both infinite or not as the optimizer's noise has it."""
+    """The limit of a constant schedule: E[w²], infinite without decay, and E[u²]; ``lr`` and ``retain`` of a step."""
 
     mean_square: float
     update_mean_square: float
     lr: float
+    retain: float
 
     @property
     def rms(self) -> float:
@@ -76,8 +87,9 @@ class Equilibrium:
 
     @property
     def angular_update(self) -> float:
-        """As `Prediction.angular_update`."""
-        return self.lr * math.sqrt(self.update_mean_square / self.mean_square)
+        """As `Prediction.angular_update`; about √(2ηλ) for SGD, √(2ηλ(1 − β₁)/(1 + β₁)) for AdamW."""
+        w2, step = np.float64(self.mean_square), np.float64(self.lr**2 * self.update_mean_square)
+        return float(_sine(w2, w2, step, np.float64(self.retain)))
 
 
 def predict(
@@ -124,7 +136,7 @@ def predict(
         ww, uu = linear.transient(updates, lr, init**2, invariant)
     else:
         ww, uu = signs.transient(optimizer, shape, lr, decay, init**2)  # type: ignore[arg-type]
-    return Prediction(ww, uu, lr)
+    return Prediction(ww, uu, lr, np.ones(steps) if optimizer.coupled else 1 - lr * decay)
 
 
 def equilibrium(
@@ -138,14 +150,16 @@ def equilibrium(
     """The limit of `predict` at constant η and λ; parameters and errors as there.  Without decay it is infinite."""
     n = _check(optimizer, noise, kurtosis, shape, scale_invariant)
     _check_stable(optimizer, optimizer.lr * optimizer.weight_decay)
-    lr = optimizer.lr
-    if optimizer.weight_decay == 0:
-        return Equilibrium(math.inf, predict(optimizer, 1, noise=noise, shape=shape).update_mean_square[0], lr)
+    lr, decay = optimizer.lr, optimizer.weight_decay
+    retain = 1.0 if optimizer.coupled else 1 - lr * decay
+    if decay == 0:
+        first = predict(optimizer, 1, noise=noise, shape=shape).update_mean_square[0]
+        return Equilibrium(math.inf, float(first), lr, retain)
     if isinstance(optimizer, SGD | Adam | RMSProp):
         limit, one = np.array([np.inf]), np.ones(1)
-        updates = linear.linear_updates(optimizer, limit, lr * one, optimizer.weight_decay * one, noise, kurtosis)
-        return Equilibrium(*linear.stationary(updates, lr, n if isinstance(optimizer, SGD) else 0), lr)
-    return Equilibrium(*signs.stationary(optimizer, shape), lr)  # type: ignore[arg-type]
+        updates = linear.linear_updates(optimizer, limit, lr * one, decay * one, noise, kurtosis)
+        return Equilibrium(*linear.stationary(updates, lr, n if isinstance(optimizer, SGD) else 0), lr, retain)
+    return Equilibrium(*signs.stationary(optimizer, shape), lr, retain)  # type: ignore[arg-type]
 
 
 def leading_order(

@@ -13,8 +13,8 @@ gives, to first order in 1 − β₂, the covariance of
     u = (p/σ)[(1 + (p/8 + p²/4) B_tt) Σ_s a_ts g_s − (p/2) Σ_s a_ts b_ts (κ − 1) g_s + (p/2) z],
     Cov(z_t, z_t') = A_tt' B_tt',   A_tt' = Σ_s a_ts a_t's,   B_tt' = (κ − 1) Σ_s b_ts b_t's,
 
-filters of memory β₁, β₁β₂ and β₁β₂ with the bias corrections in a and b.  Of the second order, the terms of a gradient's
-own square are kept, those of (1 + 2b)^(−p/2) for Gaussians (memory β₁β₂²): they matter most where β₁ = 0.
+filters of memory β₁, β₁β₂ and β₁β₂ with the bias corrections in a and b.  Of the second order, the terms of a
+gradient's own square are kept, those of (1 + 2b)^(−p/2) for Gaussians (memory β₁β₂²): they matter where β₁ = 0.
 
 A coupled decay is a shift of the gradient by λw.  To first order in x = ηλp/σ and r = λ²E[w²]/σ², w being Gaussian and
 γ = (1 − β₂)/(1 − β₂(1 − x)²) the share of w² that v̂ remembers: the shift enters the second filter twice (g² turns by
@@ -35,7 +35,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg import solve_discrete_lyapunov
 
-from scalevec_theory.optimizers import SGD, Adam, Optimizer, RMSProp
+from scalevec_theory.optimizers import SGD, Adam, RMSProp
 
 FloatArray = np.ndarray
 Linear = Adam | RMSProp | SGD
@@ -135,8 +135,8 @@ def transient(
 ) -> tuple[FloatArray, FloatArray]:
     """E[w²] at steps 0 … T ``(T + 1,)`` and E[u²] at steps 1 … T ``(T,)``, from E[w(0)²] = ``initial``.
 
-    ``invariant`` n > 0: a scale-invariant vector of n weights, whose gradient has n − 1 directions and is divided by the
-    vector's norm, the noise being that at norm 1.
+    ``invariant`` n > 0: a scale-invariant vector of n weights, whose gradient has n − 1 directions and is divided by
+    the vector's norm, the noise being that at norm 1.
     """
     u = updates
     return _recursion(

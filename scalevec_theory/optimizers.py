@@ -96,7 +96,7 @@ class Lion(Optimizer):
 
 @dataclass(frozen=True)
 class Muon(Optimizer):
-    """u = the orthogonal factor of b (or of momentum·b + (1 − momentum)·g, Nesterov), b ← momentum·b + (1 − momentum)·g.
+    """u = the orthogonal factor of b ← momentum·b + (1 − momentum)·g or, Nesterov, of momentum·b + (1 − momentum)·g.
 
     ``ns_steps`` steps of the quintic Newton–Schulz iteration approximate the factor, all singular values 1; 0 takes it
     exactly.  ``adjust_lr`` scales η (not ηλ) by the matrix's shape c × d: ``original`` by √max(1, c/d),

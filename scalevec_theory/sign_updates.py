@@ -1,4 +1,4 @@
-"""Second moments of w under sign-like updates: SignSGD, Lion and Muon, whose u is an odd function of filtered gradients.
+"""Second moments of w under sign-like updates: SignSGD, Lion, Muon, whose u is an odd function of filtered gradients.
 
 Gradients are i.i.d. Gaussian.  The filtered gradient q_t has Cov(q_s, q_t) = R(s) μ^(t−s−1) for s < t, and an odd
 function of two Gaussians of correlation ρ has a covariance h(ρ) = Σ_j c_j² ρ^(2j+1), so that

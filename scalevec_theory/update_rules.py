@@ -54,15 +54,14 @@ def update(optimizer: Optimizer, state: State, w: Tensor, g: Tensor, t: int, lr:
 
 
 def orthogonal_factor(matrices: Tensor, ns_steps: int) -> Tensor:
-    """U Vᵀ of matrices U S Vᵀ ``(..., c, d)``: exactly for 0 steps, else by Newton–Schulz in bfloat16, as torch does."""
+    """U Vᵀ of matrices U S Vᵀ ``(..., c, d)``: exact for 0 steps, else by Newton–Schulz in bfloat16 as torch's."""
     if ns_steps == 0:
         U, _, Vh = torch.linalg.svd(matrices, full_matrices=False)
         return U @ Vh
     a, b, c = Muon.NS
     tall = matrices.shape[-2] > matrices.shape[-1]
-    X = (matrices.mT if tall else matrices).bfloat16().flatten(0, -3) if matrices.ndim > 2 else None
-    if X is None:
-        X = (matrices.mT if tall else matrices).bfloat16()[None]
+    X = (matrices.mT if tall else matrices).bfloat16()
+    X = X.reshape(-1, *X.shape[-2:])
     X = X / X.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]
     for _ in range(ns_steps):
         gram = X @ X.mT

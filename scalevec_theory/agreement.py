@@ -1,0 +1,69 @@
+"""Measured agreement of walks driven by noise with a stated second moment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scalevec_theory import abm
+from scalevec_theory.abm import Gradients
+from scalevec_theory.claim import Counterexample, Evidence, Setting, measured
+from scalevec_theory.equilibrium import equilibrium
+from scalevec_theory.optimizers import Lion, Optimizer
+
+BEGIN, END = 3, 6
+"""In units of 1/(ηλ): when a walk that starts at the predicted equilibrium is first and last recorded."""
+
+
+def walk_at_rest(
+    optimizer: Optimizer,
+    setting: Setting,
+    n: int,
+    *,
+    gradients: Gradients | None = None,
+    shape: tuple[int, ...] = (),
+    scale_invariant: bool = False,
+) -> abm.Walk:
+    """A walk from the predicted equilibrium, recorded after it has forgotten its start."""
+    gradients = gradients or Gradients()
+    rate = optimizer.lr * optimizer.weight_decay / (gradients.std if optimizer.coupled else 1.0)
+    memory = optimizer.betas[1] if isinstance(optimizer, Lion) else getattr(optimizer, "momentum", 0.0)
+    begin = round(max(BEGIN / rate, 60) + (8 / (1 - memory) if memory else 0))
+    steps = begin + max(round((END - BEGIN) / rate), 20)
+    init = equilibrium(optimizer, noise=gradients.std, shape=shape or None, scale_invariant=scale_invariant).rms
+    return abm.run(
+        optimizer,
+        n,
+        steps,
+        shape=shape,
+        gradients=gradients,
+        seed=int(setting.rng.integers(2**63)),
+        init=init,
+        scale_invariant=scale_invariant,
+        record=np.unique(np.linspace(begin, steps, 30).astype(int)).tolist(),
+        device=setting.device,
+    )
+
+
+def agreement(
+    scope: str, optimizer: Optimizer, expected: float, tolerance: float, setting: Setting, walk: abm.Walk
+) -> Evidence:
+    """Evidence for ``claim:scope`` that √E[w²] of a walk at rest is √``expected`` to a relative ``tolerance``."""
+    group = walk.squares.mean(0) / expected
+    ratio = float(group.mean()) ** 0.5
+    stderr = float(group.std(ddof=1) / len(group) ** 0.5) / (2 * ratio)
+    detail = f"{optimizer}: rms measured {ratio * expected**0.5:.5g}, stated {expected**0.5:.5g}, ratio {ratio:.4f}"
+    return within(scope, setting, tolerance - abs(ratio - 1), stderr, walk.weights.numel(), detail)
+
+
+def within(scope: str, setting: Setting, margin: float, stderr: float, instances: int, detail: str) -> Evidence:
+    """A measured margin of ``claim:scope``; a negative one comes with code that measures it again."""
+    code = (
+        "from scalevec_theory.check import check_scope\nfrom scalevec_theory.registry import find_scopes\n\n"
+        f"((claim, scope),) = find_scopes({scope!r})\n"
+        f"found = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
+        "margin = min(e.margin + 3 * e.stderr for e in found)\nassert margin < 0, margin\n"
+    )
+    found = Counterexample({"setting": detail}, margin, code) if margin + 3 * stderr < 0 else None
+    return measured(
+        "simulation", margin, detail, stderr=stderr, instances=instances, seed=setting.seed, counterexample=found
+    )

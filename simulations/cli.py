@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from simulations.equilibrium import equilibrium
+
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130
 GRACE = 5.0
@@ -245,6 +247,8 @@ def new_claim(name: str) -> None:
     file, test = write_claim(name, Path())
     click.echo(f"wrote {file} and {test}; now run\n  scalevec check {file}\n  pytest {test}")
 
+
+main.add_command(equilibrium)
 
 if __name__ == "__main__":
     main()

@@ -172,7 +172,7 @@ def redundancies(
         if _rank(combined) == _rank(explained):
             continue
         explained = combined
-        change, without = _verify(parameters, forward, offsets, generators, generator)
+        change, without = verify(module, forward, generators, offsets, seed)
         families.append(Redundancy(generators, change, without))
     rank = _rank(explained)
     return Redundancies(tuple(families), full.shape[1], trivial.shape[1], full.shape[1] - rank, int((~seen).sum()), gap)
@@ -256,8 +256,9 @@ def _rank(x: FloatArray) -> int:
 def _families(null: FloatArray, sites: Sequence[Site], slices: Mapping[Site, slice]) -> list[dict[Site, FloatArray]]:
     """For each site the smallest set of sites that still carries all its redundancy, with the sparsest generators.
 
-    Sites are dropped one by one (latest first) while the rank of the null space on the site in question stays.  Small
-    sets come first, large families of one size before small ones; the exponents of a vector, where there is one, are 1.
+    Sites are dropped one by one (latest first) while the rank of the null space on the site in question stays.  The
+    families with most symmetries come first, so that what follows from them is told; the exponents of a vector, where
+    there is one, are 1.
     """
     orthonormal = np.linalg.qr(null)[0] if null.size else null
     found: dict[frozenset[Site], dict[Site, FloatArray]] = {}
@@ -273,7 +274,7 @@ def _families(null: FloatArray, sites: Sequence[Site], slices: Mapping[Site, sli
         kept = [s for s in sites if np.abs(space[slices[s]]).max() > SUPPORT]
         if frozenset(kept) not in found:
             found[frozenset(kept)] = _sparse(space, {s: slices[s] for s in kept}, site)
-    return sorted(found.values(), key=lambda family: (len(family), -len(next(iter(family.values())))))
+    return sorted(found.values(), key=lambda family: (-len(next(iter(family.values()))), len(family)))
 
 
 def _sparse(space: FloatArray, slices: Mapping[Site, slice], pivot: Site) -> dict[Site, FloatArray]:
@@ -305,21 +306,25 @@ def _least_sum(y: FloatArray, directions: FloatArray) -> FloatArray:
     return y + directions @ solution.x[:k] if solution.success else y
 
 
-def _verify(
-    parameters: Mapping[str, Tensor],
+def verify(
+    module: nn.Module,
     forward: Callable[[], Tensor],
-    offsets: Mapping[str, float],
     generators: Mapping[Site, FloatArray],
-    generator: torch.Generator,
+    offsets: Mapping[str, float] | None = None,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """Relative change of the outputs under a random finite symmetry, and the least with one site left out."""
+    """Relative change of the outputs under a random finite symmetry, and the least with one of its sites left out.
+
+    ``generators`` as in `Redundancy`; the largest logarithm applied is `FINITE`.  The module is left as it was.
+    """
+    parameters, offsets = dict(module.named_parameters()), offsets or {}
     count = len(next(iter(generators.values())))
-    t = torch.randn(count, generator=generator, dtype=torch.float64).numpy()
+    t = np.random.default_rng(seed).standard_normal(count)
     exponents = {s: np.tensordot(t, y, 1) for s, y in generators.items()}
     largest = max(np.abs(y).max() for y in exponents.values())
     factors = {s: torch.from_numpy(np.exp(FINITE * y / largest)) for s, y in exponents.items()}
     with torch.no_grad():
-        kept = {name: p.detach().clone() for name, p in parameters.items()}
+        kept = {s.parameter: parameters[s.parameter].clone() for s in generators}
         before = forward()
 
         def change(sites: Sequence[Site]) -> float:

@@ -143,8 +143,8 @@ def prove_isotropic_decay_W() -> Proof:
         "The invariant measure exp(-2U/σ^2) is unique (elliptic noise); the integral over w in R^c is proportional to "
         "S^(-c/2) exp(-λ_W R^2/(σ^2 S)), between S^(-c/2) exp(-R^2/σ^2) and S^(-c/2). So the mass is finite iff "
         "c >= 2, E[v^2] iff c >= 4, and E[|w|^2 | v] = c σ^2/(2 S) + v^2 R^2/S^2 is bounded. c = 1: no stationary law, "
-        "and the time average of E[v^2] is unbounded, for else a limit of time averages would be one (Krylov-Bogoliubov). "
-        "c = 2, 3: the law is approached, and E[v^2] tends to infinity (Fatou).",
+        "and the time average of E[v^2] is unbounded, for else a limit of time averages would be one "
+        "(Krylov-Bogoliubov). c = 2, 3: the law is approached, and E[v^2] tends to infinity (Fatou).",
     )
 
 

@@ -95,7 +95,7 @@ Noise = Isotropic | Minibatch | LabelNoise | Custom
 
 
 def covariance_factor(covariance: Tensor, name: str) -> Tensor:
-    """Lower triangular L ``(B, n, n)`` with L Lᵀ = ``covariance`` ``(B, n, n)``, which may be singular.
+    """Lower triangular L ``(B, n, n)``, diagonal >= 0, with L Lᵀ = ``covariance`` ``(B, n, n)``, which may be singular.
 
     Raises
     ------
@@ -111,7 +111,8 @@ def covariance_factor(covariance: Tensor, name: str) -> Tensor:
             f"expected a symmetric positive semidefinite matrix"
         )
     root = eigenvalues.clamp_min(0).sqrt()[..., None] * axes.mT
-    return torch.linalg.qr(root).R.mT
+    L = torch.linalg.qr(root).R.mT
+    return L * torch.where(L.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0)[..., None, :].to(L)
 
 
 def _factors(noise: Noise, loss: Loss, theta: Tensor) -> tuple[Tensor | None, Tensor | None]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scalevec_theory import noise as engine
 from scalevec_theory.descent import descend
-from scalevec_theory.flow import Blocks, parameter_gradient
+from scalevec_theory.flow import Blocks
 from scalevec_theory.generator import STREAM_LANES, normals
 from scalevec_theory.losses import CrossEntropy, LeastSquares
 from scalevec_theory.noise import (
@@ -25,7 +25,6 @@ from scalevec_theory.noise import (
     Noise,
     covariance_factor,
     ensemble,
-    largest_curvature,
 )
 from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
 
@@ -81,10 +80,12 @@ def test_without_noise_the_steps_are_gradient_descent(model: Parametrization, c:
 
 @pytest.mark.parametrize("kind", ["isotropic", "minibatch", "covariance", "label"])
 @pytest.mark.parametrize("model", [PLAIN, INPUT_SCALE])
-def test_compiled_steps_are_those_of_the_equation(model: Parametrization, kind: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_steps_are_those_of_the_equation(dtype: torch.dtype, model: Parametrization, kind: str) -> None:
     """Path by path, with the same random numbers put into the equation as it is written; 70 paths are two groups."""
     B, c, d, paths, steps, h, sigma = 2, 5, 3, 70, 4, 0.05, 0.4
     loss, S = least_squares(B, c, d), covariance(c)
+    own = LeastSquares(loss.H.to(dtype), loss.T.to(dtype))
     noise: Noise = {
         "isotropic": Isotropic(sigma),
         "minibatch": Minibatch(sigma),
@@ -93,11 +94,16 @@ def test_compiled_steps_are_those_of_the_equation(model: Parametrization, kind: 
     }[kind]
     start = random_start(model, B, c=c, d=d)
     decay = {"v": 0.3, "W": 0.1} if model is INPUT_SCALE else {"W": 0.1}
-    run = ensemble(model, loss, start, noise, [steps * h], dt=h, paths=paths, seed=5, observe=FINAL, weight_decay=decay)
+    narrow = {n: x.to(dtype) for n, x in start.items()}
+    run = ensemble(
+        *(model, own, narrow, noise, [steps * h]),
+        **{"dt": h, "paths": paths, "seed": 5, "observe": FINAL, "weight_decay": decay},
+    )
     drawn = c * d + (d if kind == "isotropic" and model is INPUT_SCALE else 0)
     rows = drawn + drawn % 2
-    z = normals(5, range(4), rows * steps).reshape(B, 2, steps, rows, STREAM_LANES)
-    z = torch.from_numpy(z).permute(2, 0, 1, 4, 3).reshape(steps, B, 2 * STREAM_LANES, rows)[:, :, :paths]
+    numbers = normals(5, range(4), rows * steps, np.float32 if dtype == torch.float32 else np.float64)
+    z = torch.from_numpy(numbers.reshape(B, 2, steps, rows, STREAM_LANES)).double()
+    z = z.permute(2, 0, 1, 4, 3).reshape(steps, B, 2 * STREAM_LANES, rows)[:, :, :paths]
     blocks = {n: x[:, None].expand(B, paths, *x.shape[1:]) for n, x in start.items()}
     A = covariance_factor(S[None], "S")[0] if kind == "covariance" else torch.eye(c, dtype=torch.float64)
     L = covariance_factor(loss.H, "H") if kind == "label" else torch.eye(d, dtype=torch.float64).expand(B, d, d)
@@ -116,25 +122,8 @@ def test_compiled_steps_are_those_of_the_equation(model: Parametrization, kind: 
                 after["v"] = after["v"] + sigma * math.sqrt(h) * z[k][..., c * d : c * d + d]
         blocks = after
     for name, x in run.final.items():
-        torch.testing.assert_close(x, blocks[name], rtol=1e-11, atol=1e-11)
-
-
-def test_float32_follows_float64() -> None:
-    """The two have random numbers of their own: means are compared.  Rounding is far below the standard error."""
-    loss = least_squares(1, 4, 8)
-    means = []
-    for dtype in (torch.float32, torch.float64):
-        own = LeastSquares(loss.H.to(dtype), loss.T.to(dtype))
-        observe = {"loss": lambda v, W, own=own: own.value(W * v[..., None, :]), "v": lambda v, W: v}
-        run = ensemble(
-            *(INPUT_SCALE, own, INPUT_SCALE.init(torch.zeros_like(own.T)), Isotropic(0.3), [1.0, 3.0]),
-            **{"dt": 0.01, "paths": 8192, "seed": 3, "observe": observe},
-        )
-        assert run.final["W"].dtype == dtype
-        means.append(run)
-    for name in ("loss", "v"):
-        se = (means[0].stderr[name] ** 2 + means[1].stderr[name] ** 2).sqrt()
-        assert ((means[0].mean[name] - means[1].mean[name]).abs() < Z * se).all()
+        accuracy = 1000 * torch.finfo(dtype).eps  # four steps of some twenty roundings, of numbers up to ten
+        torch.testing.assert_close(x.double(), blocks[name], rtol=accuracy, atol=accuracy)
 
 
 # The law of each noise model.
@@ -322,6 +311,7 @@ def test_a_run_goes_on_from_its_final_blocks(path: Callable[..., Parametrization
     )
     whole = ensemble(*(path(INPUT_SCALE), loss, start, Minibatch(0.0), [1.0]), dt=0.1, paths=4, seed=3, observe=FINAL)
     torch.testing.assert_close(second.final["W"], whole.final["W"])
+    assert (second.final["W"] - first.final["W"]).abs().max() > 0.01 < first.final["W"].abs().max()
 
 
 @BOTH_PATHS
@@ -354,68 +344,3 @@ def test_any_parametrisation_and_loss_takes_the_batched_path() -> None:
     expected = descend(DUAL_SCALE, loss, start, step=0.02, n_steps=20)
     for name, x in run.final.items():
         torch.testing.assert_close(x[:, 1], expected.blocks[name][:, -1], rtol=1e-10, atol=1e-12)
-
-
-# The door.
-
-
-def test_largest_curvature_is_that_of_the_hessian() -> None:
-    loss = least_squares(3, 2, 3)
-    for model in (PLAIN, INPUT_SCALE):
-        start = random_start(model, 3, c=2, d=3)
-        decay = {name: 0.3 if name == "v" else 0.1 for name in start}
-        found = largest_curvature(model, loss, start, decay, iterations=200)
-        for b in range(3):
-            one, flat = loss.select(torch.tensor([b])), torch.cat([x[b].reshape(-1) for x in start.values()])
-
-            def gradient(y: Tensor, one: LeastSquares = one, model: Parametrization = model) -> Tensor:
-                blocks = {"W": y[-6:].reshape(1, 2, 3)} | ({"v": y[:3][None]} if model is INPUT_SCALE else {})
-                parts = parameter_gradient(model, one, blocks)
-                return torch.cat([parts[n].reshape(-1) + decay[n] * blocks[n].reshape(-1) for n in start])  # noqa: B023
-
-            hessian = torch.stack(
-                [(gradient(flat + 1e-5 * e) - gradient(flat - 1e-5 * e)) / 2e-5 for e in torch.eye(len(flat)).double()]
-            )
-            expected = torch.linalg.eigvalsh(0.5 * (hessian + hessian.mT))[-1]
-            assert abs(found[b] - expected) < 1e-4 * expected
-
-
-def test_bad_input_is_named() -> None:
-    loss = least_squares(1, 2, 3)
-    start = INPUT_SCALE.init(torch.zeros_like(loss.T))
-
-    small = Isotropic(0.1)
-
-    def run(noise: Noise = small, loss: object = loss, start: Blocks = start, **changes: object) -> None:
-        options: dict[str, object] = {"dt": 0.1, "paths": 4, "seed": 1, "observe": {"v": lambda v, W: v}}
-        times = changes.pop("times", [1.0])
-        ensemble(INPUT_SCALE, loss, start, noise, times, **(options | changes))  # type: ignore[arg-type]
-
-    curvature = largest_curvature(INPUT_SCALE, loss, start, {"v": 0.0, "W": 0.0}).item()
-    run(dt=1.9 / curvature, times=[1e-3])
-    with pytest.raises(ValueError, match=rf"dt=.* too long to be stable: expected less than {2 / curvature:.3g}"):
-        run(dt=2.1 / curvature)
-    for name, value in (("dt", 0.0), ("dt", math.nan), ("paths", 0), ("seed", -1), ("scheme", "milstein")):
-        with pytest.raises(ValueError, match=f"{name}="):
-            run(**{name: value})
-    for times in ([], [1.0, 0.5], [-1.0], [math.inf]):
-        with pytest.raises(ValueError, match="times="):
-            run(times=times)
-    with pytest.raises(ValueError, match="scheme='sra1' with noise=Minibatch: expected additive"):
-        run(Minibatch(0.1), scheme="sra1")
-    with pytest.raises(ValueError, match="quantiles holds 1"):
-        run(quantiles=(1.0,))
-    with pytest.raises(ValueError, match=r"observe\['v'\] has shape"):
-        run(observe={"v": lambda v, W: v.sum(1)})
-    with pytest.raises(ValueError, match="sigma=-1"):
-        Isotropic(-1)
-    with pytest.raises(ValueError, match=r"noise\.covariance has shape"):
-        run(Minibatch(0.1, torch.eye(3, dtype=torch.float64)))
-    with pytest.raises(ValueError, match=r"noise\.covariance .* smallest eigenvalue -1"):
-        run(Minibatch(0.1, -torch.eye(2, dtype=torch.float64)))
-    with pytest.raises(ValueError, match="LabelNoise with loss=CrossEntropy"):
-        run(LabelNoise(0.1), CrossEntropy(torch.ones(1, 5, 3).double(), torch.ones(1, 5, 2).double()))
-    with pytest.raises(ValueError, match=r"noise\.factor\['v'\] has shape"):
-        run(Custom(lambda v, W: {"v": v}))
-    with pytest.raises(ValueError, match=r"expected paths=4"):
-        run(start={n: x[:, None].expand(-1, 3, *x.shape[1:]) for n, x in start.items()})

@@ -6,6 +6,7 @@ Source: arXiv 2605.26895 (top eigenvalue, trace and Frobenius norm of the Hessia
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -86,7 +87,9 @@ def network_curvature(
         raise ValueError(f"the loss is {value} at these parameters: expected a finite number")
     sizes = [x.numel() for x in parameters.values()]
     like = next(iter(parameters.values()))
-    _, product = torch.func.linearize(torch.func.grad(loss), parameters)
+    with warnings.catch_warnings():  # linearize warns about its own use of torch.fx and torch.jit
+        warnings.simplefilter("ignore")
+        _, product = torch.func.linearize(torch.func.grad(loss), parameters)
 
     def apply(z: np.ndarray) -> np.ndarray:
         parts = torch.from_numpy(np.ascontiguousarray(z.reshape(-1))).to(like).split(sizes)

@@ -72,7 +72,7 @@ def trace_growth(
 
 
 def _cell(setting: Setting, scope: str, optimizer: str, c: int, decays: str, answer: str) -> Evidence:
-    paths = setting.choose(16, 32, 128)
+    paths = setting.choose(16, 32, 128) * (1 if optimizer in NORMALISING else 2)
     _, means, found = trace_growth(optimizer, c, decays, paths=paths, seed=int(setting.rng.integers(2**31)))
     margin = (found.slope - LEAST_SLOPE) * (1 if answer == "growing" else -1)
     detail = (

@@ -19,7 +19,7 @@ RUNS: dict[str, tuple[Optimizer, str]] = {
     "Lion": (Lion(0.1, 0.1), style.VERMILLION),
     "SGD, momentum": (SGD(0.1, 0.1, momentum=0.9), style.GREEN),
     "AdamW": (AdamW(0.1, 0.1, betas=(0.9, 0.95)), style.BLUE),
-    "Adam, L2": (Adam(0.1, 0.07, betas=(0.9, 0.95)), style.SKY),
+    "Adam, L2": (Adam(0.1, 0.05, betas=(0.9, 0.95)), style.SKY),
     "SignSGD": (SignSGD(0.1, 0.2), style.PURPLE),
     "Muon": (Muon(0.1, 0.1, momentum=0.9), style.ORANGE),
 }
@@ -40,7 +40,7 @@ def compute(seed: int = 0) -> dict[str, Curve]:
     curves = {}
     record = np.unique(np.linspace(20, STEPS, 27).astype(int)).tolist()
     for k, (name, (optimizer, _)) in enumerate(RUNS.items()):
-        n, shape = (4, SHAPE) if isinstance(optimizer, Muon) else (100_032, ())
+        n, shape = (6, SHAPE) if isinstance(optimizer, Muon) else (100_032, ())
         factors = wsd(STEPS, WARMUP)
         walk = abm.run(optimizer, n, STEPS, shape=shape, seed=1000 * seed + k, lr_schedule=factors, record=record)
         predicted = predict(optimizer, STEPS, shape=shape or None, lr_schedule=factors).rms

@@ -189,8 +189,8 @@ def leading_order(
         return ratio * memory * (gain * noise if optimizer.coupled else gain**2)
     if correlation != 0:
         raise ValueError(f"correlation={correlation}: expected 0 for {type(optimizer).__name__}")
-    # At fixed ratio η/λ, the smaller ηλ the closer to the limit.
-    small = 1e-7 / math.sqrt(optimizer.lr * optimizer.weight_decay)
+    # The ratio η/λ alone counts in the limit; at ηλ = 1e-9 neither memory nor rounding is felt.
+    small = math.sqrt(1e-9 / (optimizer.lr * optimizer.weight_decay))
     scaled = replace(optimizer, lr=optimizer.lr * small, weight_decay=optimizer.weight_decay * small)
     return signs.stationary(scaled, shape)[0]  # type: ignore[arg-type]
 

@@ -1,0 +1,77 @@
+"""``scalevec equilibrium``: what it prints and writes, and bad input in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from scalevec_theory.equilibrium import predict
+from scalevec_theory.optimizers import OPTIMIZERS, AdamW
+from scalevec_theory.schedules import SCHEDULES, wsd
+from simulations import cli
+from simulations import equilibrium as command
+
+ADAMW = "--optimizer adamw --lr 3e-3 --weight-decay 0.1 --betas 0.9,0.95 --steps 2000 --schedule wsd --warmup 100"
+
+
+def scalevec(options: str) -> Result:
+    return CliRunner().invoke(cli.main, ["equilibrium", *options.split()], catch_exceptions=False)
+
+
+def test_names_are_those_of_the_library() -> None:
+    assert sorted(OPTIMIZERS) == list(command.OPTIMIZERS)
+    assert sorted(SCHEDULES) == list(command.SCHEDULES)
+
+
+def test_prints_the_prediction_and_writes_every_step(tmp_path: Path) -> None:
+    file, picture = tmp_path / "run.json", tmp_path / "run.svg"
+    result = scalevec(f"{ADAMW} --shape 64x128 --init 0.02 --json {file} --figure {picture}")
+    assert result.exit_code == 0, result.output
+    expected = predict(
+        AdamW(3e-3, 0.1, betas=(0.9, 0.95)), 2000, init=0.02, shape=(64, 128), lr_schedule=wsd(2000, 100)
+    )
+    written = json.loads(file.read_text())
+    assert written["rms"] == expected.rms.tolist()
+    assert written["settings"] == {"lr": 3e-3, "weight_decay": 0.1, "betas": [0.9, 0.95], "eps": 1e-8}
+    assert f"{expected.rms[-1]:.5g}" in result.stdout and f"{expected.norm(64 * 128)[0][1000]:.5g}" in result.stdout
+    assert "at rest at this learning rate: rms 0.12114" in result.stdout
+    assert picture.exists() and picture.with_suffix(".png").exists()
+
+
+@pytest.mark.parametrize("name", command.OPTIMIZERS)
+def test_every_optimizer_runs(name: str) -> None:
+    result = scalevec(f"--optimizer {name} --lr 0.01 --weight-decay 0.1 --steps 20 --shape 8x16")
+    assert result.exit_code == 0, result.output
+
+
+def test_without_decay_it_says_so() -> None:
+    result = scalevec("--optimizer lion --lr 0.01 --weight-decay 0 --steps 20")
+    assert result.exit_code == 0
+    assert "no weight decay: w grows without bound" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("--betas 0.9,1.0", "betas=(0.9, 1.0): expected two numbers in [0, 1)"),
+        ("--betas a", "betas='a': expected floats joined by ','"),
+        ("--weight-decay -1", "weight_decay=-1.0: expected a finite number >= 0"),
+        ("--lr 0", "lr=0.0: expected a finite number > 0"),
+        ("--lr 20", "lr * weight_decay = 2: unstable"),
+        ("--momentum 0.9", "momentum=0.9: adamw has lr, weight_decay, betas, eps"),
+        ("--steps 0", "steps=0"),
+        ("--warmup 2001", "warmup=2001"),
+        ("--shape 8y8", "shape='8y8': expected ints joined by 'x'"),
+        ("--noise 0", "noise=0.0"),
+        ("--json /nowhere/x.json", "/nowhere/x.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(change: str, told: str) -> None:
+    result = scalevec(f"{ADAMW} {change}")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("scalevec: error: ") and result.stderr.count("\n") == 1
+    assert told in result.stderr

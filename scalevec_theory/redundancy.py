@@ -163,7 +163,7 @@ def redundancies(
     trivial = _trivial(sites, slices, seen, parameters)
     families = []
     explained = trivial
-    for group in _families(full, sites, slices):
+    for group in _families(full, trivial, sites, slices):
         generators = {s: y.reshape(-1, *shapes[s]) for s, y in group.items()}
         joined = np.zeros((J.shape[1], len(next(iter(generators.values())))))
         for s, y in group.items():
@@ -253,23 +253,30 @@ def _rank(x: FloatArray) -> int:
     return int(np.linalg.matrix_rank(x, tol=SUPPORT)) if x.size else 0
 
 
-def _families(null: FloatArray, sites: Sequence[Site], slices: Mapping[Site, slice]) -> list[dict[Site, FloatArray]]:
+def _families(
+    null: FloatArray, trivial: FloatArray, sites: Sequence[Site], slices: Mapping[Site, slice]
+) -> list[dict[Site, FloatArray]]:
     """For each site the smallest set of sites that still carries all its redundancy, with the sparsest generators.
 
-    Sites are dropped one by one (latest first) while the rank of the null space on the site in question stays.  The
-    families with most symmetries come first, so that what follows from them is told; the exponents of a vector, where
-    there is one, are 1.
+    Sites are dropped one by one (latest first) while the rank of the null space on the site in question, that of the
+    trivial part included, stays.  The families with most symmetries come first, so that what follows from them is told;
+    the exponents of a vector, where there is one, are 1.
     """
     orthonormal = np.linalg.qr(null)[0] if null.size else null
     found: dict[frozenset[Site], dict[Site, FloatArray]] = {}
     for site in sorted(sites, key=lambda s: s.kind != "entries"):
-        space, rank = orthonormal, _rank(orthonormal[slices[site]])
-        if rank == 0:
+        cut = slices[site]
+
+        def rank(space: FloatArray, cut: slice = cut) -> int:
+            return _rank(np.hstack([space[cut], trivial[cut]]))
+
+        space, full = orthonormal, rank(orthonormal)
+        if full == _rank(trivial[cut]):
             continue
         for other in reversed(sites):
             if other != site:
                 smaller = _within(space, space[slices[other]])
-                if _rank(smaller[slices[site]]) == rank:
+                if rank(smaller) == full:
                     space = smaller
         kept = [s for s in sites if np.abs(space[slices[s]]).max() > SUPPORT]
         if frozenset(kept) not in found:

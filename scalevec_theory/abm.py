@@ -29,7 +29,7 @@ class Gradients:
 
     Parameters
     ----------
-    correlation : φ of g_t = φ g_{t−1} + √(1 − φ²) std ξ_t, from the stationary law.
+    correlation : φ of g_t = φ g_{t−1} + √(1 − φ²) std ξ_t; the first gradient has the variance of all others.
     student_df : ξ follows Student's t of so many degrees of freedom, scaled to variance 1, instead of the normal law.
 
     Raises

@@ -24,21 +24,19 @@ from scalevec_theory.simd import bits, broadcast, from_bits, item, load, sqrt, s
 
 ROWS = 32
 ADAMW, ADAM, MOMENTUM, SIGN = range(4)
-COLUMNS = 6
-"""Coefficients of a step: what multiplies w, the L2 term, −η with its bias correction, that of √v, and the parts of the
-last gradient and of a new normal in the gradient."""
+COLUMNS = 4
+"""Coefficients of a step: what multiplies w, the L2 term, the update (−η with bias corrections), and √v."""
 
 _PART: dict[str, Any] = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 @njit(**_PART)
 def _adamw(x, m, v, g, coefficients, k, constants):
-    """``constants`` are β₁, 1 − β₁, β₂, 1 − β₂ and ε."""
-    x = x * item(coefficients, k)
-    m = item(constants, 0) * m + item(constants, 1) * g
-    v = item(constants, 2) * v + item(constants, 3) * (g * g)
-    x = x + item(coefficients, k + 2) * (m / (sqrt(v) * item(coefficients, k + 3) + item(constants, 4)))
-    return x, m, v
+    """``constants`` are β₁, β₂ and ε; m and v lack their factors 1 − β, which the coefficients hold."""
+    m = item(constants, 0) * m + g
+    v = item(constants, 1) * v + g * g
+    size = sqrt(v) * item(coefficients, k + 3) + item(constants, 2)
+    return x * item(coefficients, k) + item(coefficients, k + 2) * (m / size), m, v
 
 
 @njit(**_PART)
@@ -68,12 +66,11 @@ def _advance_with(step):
     """The kernel that takes a vector of coordinates from step t to ``end`` by an update rule."""
 
     @njit(**_PART)
-    def advance(w, mean, square, last, i, normals, t, end, coefficients, constants, record, saved, squares, total_at):
-        x, m, v, g = load(w, i), load(mean, i), load(square, i), load(last, i)
+    def advance(w, mean, square, i, normals, t, end, coefficients, constants, record, saved, squares, total_at):
+        x, m, v = load(w, i), load(mean, i), load(square, i)
         at = i
         while t < end:
-            k = t * COLUMNS
-            g = item(coefficients, k + 4) * g + item(coefficients, k + 5) * load(normals, at)
+            k, g = t * COLUMNS, load(normals, at)
             x, m, v = step(x, m, v, g, coefficients, k, constants)
             at += STREAM_LANES
             t += 1
@@ -83,7 +80,6 @@ def _advance_with(step):
         store(w, i, x)
         store(mean, i, m)
         store(square, i, v)
-        store(last, i, g)
         return saved
 
     return advance
@@ -106,8 +102,20 @@ def _student(normals, df):
             normals[row * STREAM_LANES + lane] = normals[at] * np.sqrt((df - 2) / chi2)
 
 
+@njit(**_PART)
+def _filter(normals, last, width, noise, correlation):
+    """Turn ROWS rows ξ into gradients g_t = φ g_{t−1} + √(1 − φ²) noise ξ_t; ``last`` is the gradient before."""
+    share = noise * np.sqrt(1 - correlation * correlation)
+    for i in range(0, STREAM_LANES, width):
+        g = load(last, i)
+        for at in range(i, ROWS * STREAM_LANES, STREAM_LANES):
+            g = correlation * g + share * load(normals, at)
+            store(normals, at, g)
+        store(last, i, g)
+
+
 @njit(nogil=True, cache=True)
-def _walk(kind, seed, first, last_block, init, df, coefficients, constants, record, w, squares):
+def _walk(kind, seed, first, last_block, init, df, noise, phi, coefficients, constants, record, w, squares):
     """Walk blocks first <= b < last_block; w is flat, ``squares`` ``(S, blocks)``."""
     state = np.empty(STATE, np.uint64)
     drawn = np.empty(ROWS * (1 + df) * STREAM_LANES, w.dtype)
@@ -119,7 +127,8 @@ def _walk(kind, seed, first, last_block, init, df, coefficients, constants, reco
         fill_normals(state, drawn[: 2 * STREAM_LANES])
         for lane in range(STREAM_LANES):
             x[lane] = init * drawn[lane]
-            mean[lane] = square[lane] = last[lane] = 0
+            last[lane] = noise * drawn[STREAM_LANES + lane]
+            mean[lane] = square[lane] = 0
         saved = 0
         if record[0] == 0:
             for lane in range(STREAM_LANES):
@@ -129,9 +138,11 @@ def _walk(kind, seed, first, last_block, init, df, coefficients, constants, reco
             fill_normals(state, drawn)
             if df > 0:
                 _student(drawn, df)
+            if phi != 0 or noise != 1:
+                _filter(drawn, last, width, noise, phi)
             end, before = min(t + ROWS, steps), saved
             for i in range(0, STREAM_LANES, width):
-                inputs = (x, mean, square, last, i, drawn, t, end, coefficients, constants, record, before)
+                inputs = (x, mean, square, i, drawn, t, end, coefficients, constants, record, before)
                 if kind == ADAMW:
                     saved = _advance_adamw(*inputs, squares, b)
                 elif kind == ADAM:
@@ -168,18 +179,19 @@ def walk(
     columns[:, 2] = -lr
     columns[:, 3] = 1
     if isinstance(optimizer, Adam):
-        columns[:, 2] /= 1 - optimizer.betas[0] ** steps
-        columns[:, 3] = 1 / np.sqrt(1 - optimizer.betas[1] ** steps)
-    columns[1:, 4] = correlation
-    columns[:, 5] = noise * np.sqrt(1 - correlation**2)
-    columns[0, 5] = noise
+        beta1, beta2 = optimizer.betas
+        columns[:, 2] *= (1 - beta1) / (1 - beta1**steps)
+        columns[:, 3] = np.sqrt((1 - beta2) / (1 - beta2**steps))
+    elif isinstance(optimizer, RMSProp):
+        columns[:, 3] = np.sqrt(1 - optimizer.alpha)
     key, size = check_seed(seed), blocks * STREAM_LANES
     w, squares = np.empty(size, dtype), np.zeros((len(record), blocks))
     targets = np.append(record, np.iinfo(np.int64).max)  # what comes after the last is never reached
-    fixed = (dtype(init), student_df or 0, columns.astype(dtype).reshape(-1), np.array(constants, dtype), targets)
+    law = (dtype(init), student_df or 0, dtype(noise), dtype(correlation))
+    tables = (columns.astype(dtype).reshape(-1), np.array(constants, dtype), targets)
 
     def run(first: int, last: int) -> None:
-        _walk(kind, key, first, last, *fixed, w, squares)
+        _walk(kind, key, first, last, *law, *tables, w, squares)
 
     share = max(1, -(-blocks // (4 * threads)))  # several shares a thread, should one be held up
     with ThreadPoolExecutor(threads) as pool:
@@ -190,7 +202,7 @@ def walk(
 def _constants(optimizer: Optimizer) -> tuple[int, list[float]]:
     if isinstance(optimizer, Adam | RMSProp):
         beta1, beta2 = optimizer.betas if isinstance(optimizer, Adam) else (0.0, optimizer.alpha)
-        return ADAM if optimizer.coupled else ADAMW, [beta1, 1 - beta1, beta2, 1 - beta2, optimizer.eps]
+        return ADAM if optimizer.coupled else ADAMW, [beta1, beta2, optimizer.eps]
     if isinstance(optimizer, SGD):
         parts = [1.0, optimizer.momentum] if optimizer.nesterov else [0.0, 1.0]
         return MOMENTUM, [optimizer.momentum, *parts]

@@ -65,23 +65,21 @@ def snr_gain(n: Tensor | float, alignment: Tensor | float, correlation: Tensor |
     return alignment * (n / (1 + correlation * (n - 1))).sqrt()
 
 
-def projector_multiplier(output: float, width: Tensor, aligned: float, noise: float) -> Tensor:
+def projector_multiplier(output: float, width: Tensor, aligned: Tensor | float, noise: Tensor | float) -> Tensor:
     """The scale s at which s⟨W, x⟩ has rms ``output``: output / √(d² m² + d ω²), for widths d ``width``.
 
     x = y ξ, a fixed pattern ξ_i = ±1 with a random sign y; an entry of W is ``aligned`` m times ξ_i plus noise of rms
     ``noise`` ω.  At the noise–decay equilibrium neither depends on d.
     """
-    return output / (width**2 * aligned**2 + width * noise**2).sqrt()
+    return output / (width**2 * aligned**2 + width * noise**2) ** 0.5
 
 
-def projector_slope(width: Tensor, aligned: float, noise: float) -> Tensor:
+def projector_slope(width: Tensor, aligned: Tensor | float, noise: Tensor | float) -> Tensor:
     """d ln s / d ln d of `projector_multiplier`: −1 + ½/(1 + d m²/ω²), −1 where the aligned part rules, −½ without it.
 
     A multiplier on the product of two such projections (q·k) has twice the slope.
     """
-    if aligned == 0:
-        return torch.full_like(width, -0.5)
-    return -1 + 0.5 / (1 + width * (aligned / noise) ** 2) if noise else torch.full_like(width, -1.0)
+    return -1 + 0.5 * noise**2 / (noise**2 + width * aligned**2)
 
 
 def equilibrium_rms(step: float, decay: float) -> float:

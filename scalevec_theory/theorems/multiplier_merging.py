@@ -136,7 +136,7 @@ def _held_margin(optimizer: Literal["gd", "adam"], power: int) -> Callable[[Prob
             PLAIN, LeastSquares(H, T), {"W": scale * W}, optimizer=optimizer, step=eta * s**power, n_steps=STEPS, eps=0
         )
         theta = outer.blocks["W"]
-        moved = (theta - theta[:, :1]).abs().flatten(1).amax(1) + 1e-6 * theta.abs().flatten(1).amax(1)
+        moved = (theta - theta[:, :1]).abs().flatten(1).amax(1) + 1e-3 * theta.abs().flatten(1).amax(1)
         return Margin.equal(scale[:, None] * inner.blocks["W"], theta, accuracy, scale=moved)
 
     return margin

@@ -210,8 +210,8 @@ def ensemble(
     Raises
     ------
     ValueError : an argument is out of range or does not fit the others; among others, ``dt`` is too long to be stable
-        at the start, 2 over the largest curvature there.  (A run that meets larger curvature on its way loses paths to
-        infinity, which the result counts.)
+        at the start (of the first path), 2 over the largest curvature there.  (A run that meets larger curvature on its
+        way loses paths to infinity, which the result counts.)
     """
     key = int(check_seed(seed))
     if scheme not in SCHEMES:

@@ -344,3 +344,20 @@ def test_any_parametrisation_and_loss_takes_the_batched_path() -> None:
     expected = descend(DUAL_SCALE, loss, start, step=0.02, n_steps=20)
     for name, x in run.final.items():
         torch.testing.assert_close(x[:, 1], expected.blocks[name][:, -1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_gpu_agrees_with_cpu() -> None:
+    loss = least_squares(2, 4, 3)
+    observe = {"v²": lambda v, W: v**2, "W²": lambda v, W: W**2}
+    cpu, gpu = (
+        ensemble(
+            *(INPUT_SCALE, loss, INPUT_SCALE.init(torch.zeros_like(loss.T)), LabelNoise(0.5), [1.0]),
+            **{"dt": 0.05, "paths": 20_000, "seed": seed, "observe": observe, "device": device},
+        )
+        for seed, device in enumerate(("cpu", "cuda"))
+    )
+    assert gpu.final["W"].is_cuda
+    for name in observe:
+        se = (cpu.stderr[name] ** 2 + gpu.stderr[name].cpu() ** 2).sqrt()
+        assert ((cpu.mean[name] - gpu.mean[name].cpu()).abs() < Z * se).all(), name

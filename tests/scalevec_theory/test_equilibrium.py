@@ -79,13 +79,13 @@ def _adam_by_pairs(optimizer: AdamW, lr: np.ndarray, kurtosis: float) -> float:
     return total
 
 
-@pytest.mark.parametrize(("betas", "kurtosis"), [((0.9, 0.999), 3.0), ((0.5, 0.998), 1.0), ((0.0, 0.999), 9.0)])
+@pytest.mark.parametrize(("betas", "kurtosis"), [((0.9, 0.999), 3.0), ((0.5, 0.998), 1.5), ((0.0, 0.999), 5.0)])
 def test_adamw_is_the_sum_over_all_pairs_of_steps(betas: tuple[float, float], kurtosis: float) -> None:
-    """The expansion term by term; what the recursion keeps beyond the first order is below 0.5% after a warm-up."""
+    """The expansion term by term; what the recursion keeps beyond the first order is below 1e-4 here."""
     optimizer, factors = AdamW(0.1, 0.2, betas=betas, eps=0.0), wsd(120, 60)
     expected = _adam_by_pairs(optimizer, 0.1 * factors, kurtosis)
     got = predict(optimizer, 120, kurtosis=kurtosis, lr_schedule=factors).mean_square[-1]
-    assert got == pytest.approx(expected, rel=0.005 if kurtosis < 9 else 0.02)
+    assert got == pytest.approx(expected, rel=1e-4)
 
 
 def test_every_second_moment_of_lion_by_pairs_of_steps() -> None:

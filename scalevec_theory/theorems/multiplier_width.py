@@ -157,20 +157,22 @@ claim = Claim(
         ),
         Scope(
             "projector",
-            "Entries at signal-to-noise 2ρ* under AdamW (0, 0.999): the projector's multiplier scales as d⁻¹, exponent within 5%.",
+            "Entries at signal-to-noise 2ρ* under AdamW (0, 0.999): the projector's multiplier scales as d⁻¹, "
+            "exponent within 5%.",
             holds=True,
             measure=_measure("projector", projector_slopes, 2.0, -1.0, 0.05),
         ),
         Scope(
             "query-key",
-            "Entries at signal-to-noise 2ρ* under AdamW (0, 0.999): the multiplier of q·k scales as d⁻², exponent within 5%.",
+            "Entries at signal-to-noise 2ρ* under AdamW (0, 0.999): the multiplier of q·k scales as d⁻², "
+            "exponent within 5%.",
             holds=True,
             measure=_measure("query-key", query_key_slopes, 2.0, -2.0, 0.05),
         ),
         Scope(
             "shallower",
-            f"Entries at ρ*/6 under AdamW (0, 0.999), in equilibrium one by one: the exponent is {predicted_slope(WEAK):.2f}, as "
-            "the formula says, within 20%.",
+            "Entries at ρ*/6 under AdamW (0, 0.999), in equilibrium one by one: the exponent is "
+            f"{predicted_slope(WEAK):.2f}, as the formula says, within 20%.",
             holds=True,
             measure=_measure("shallower", projector_slopes, WEAK, predicted_slope(WEAK), 0.2, rows=240),
         ),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scalevec_theory import phase
-from scalevec_theory.theorems import optimizer_curvature
+from scalevec_theory.theorems.optimizer_curvature import rest, trace_growth
 
 
 def test_theory_of_the_cells() -> None:
@@ -33,9 +33,10 @@ def test_a_cell_is_what_its_noise_makes_it(noise: str, answer: str) -> None:
     np.testing.assert_array_equal(cell.means, again.means)
 
 
-def test_optimizers_that_normalise_need_decay() -> None:
-    assert optimizer_curvature.expected("adamw", 16, "none") == "growing"
-    assert optimizer_curvature.expected("adamw", 1, "none") == "bounded"
-    assert optimizer_curvature.expected("adamw", 16, "W") == "bounded"
-    assert optimizer_curvature.expected("adamw", 1, "W") == "growing"
-    assert optimizer_curvature.expected("sgd", 16, "none") == "bounded"
+def test_growth_of_an_optimizer_depends_on_where_it_starts() -> None:
+    """AdamW without decay moves away from v = 1 and stays at the law's point of rest."""
+    (_, _, first), (_, _, at_rest) = (
+        trace_growth("adamw", 16, "none", v0=v0, paths=4, seed=1) for v0 in (1.0, rest("adamw", 16, "none"))
+    )
+    assert first.answer == "growing"
+    assert at_rest.answer == "bounded"

@@ -1,0 +1,60 @@
+"""E of the Hessian's trace over training for three optimizers and every choice of what decays, c = 16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from figures import style
+from scalevec_theory.phase import DECAYS
+from scalevec_theory.theorems.optimizer_curvature import RATES, rest, trace_growth
+
+OUTPUTS, STEPS = 16, 3000
+SHOWN = ("sgd", "adamw", "muon")
+LOOKS = {"none": (style.BLACK, "-"), "v": (style.ORANGE, "-."), "W": (style.BLUE, "--"), "both": (style.GREEN, ":")}
+TITLES = {
+    "sgd": f"SGD, η = {RATES['sgd']:g}",
+    "adamw": f"AdamW, η = {RATES['adamw']:g} (right: law at rest)",
+    "muon": f"Muon, η = {RATES['muon']:g}",
+}
+
+
+def compute(seed: int = 0) -> dict[str, np.ndarray]:
+    """Steps, and mean traces by optimizer and decay."""
+    data = {}
+    for optimizer in SHOWN:
+        for decays in DECAYS:
+            steps, means, _ = trace_growth(optimizer, OUTPUTS, decays, v0=1.0, paths=1, seed=seed, steps=STEPS)
+            v = rest(optimizer, OUTPUTS, decays)
+            data["steps"], data[f"{optimizer} {decays}"] = steps, means.mean(0)
+            data[f"{optimizer} {decays} rest"] = np.array(OUTPUTS * v**2 + 1 / v**2)
+    return data
+
+
+def draw(out: Path, seed: int = 0) -> list[Path]:
+    data = compute(seed)
+    with style.context():
+        figure, axes = style.panels(1, 3, 2.5, sharey=True)
+        for ax, optimizer in zip(axes, SHOWN, strict=True):
+            for decays, (colour, dashes) in LOOKS.items():
+                name = {"none": "nothing decays", "both": "both decay"}.get(decays, f"{decays} decays")
+                ax.plot(
+                    data["steps"],
+                    data[f"{optimizer} {decays}"],
+                    color=colour,
+                    linestyle=dashes,
+                    label=name,
+                )
+            ax.set(xscale="log", yscale="log", xlabel="steps", title=TITLES[optimizer])
+            ax.set(xticks=(500, 1000, 2000, 3000), yticks=(5, 10, 20, 50))
+            ax.set_xticklabels(("500", "", "2,000", ""))
+            ax.set_yticklabels(("5", "10", "20", "50"))
+            ax.minorticks_off()
+        axes[0].set_ylabel("E[tr Hessian]")
+        axes[0].legend(loc="upper left")
+        return style.save(figure, out, "optimizer-curvature")
+
+
+if __name__ == "__main__":
+    style.main(draw)

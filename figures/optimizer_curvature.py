@@ -46,6 +46,8 @@ def draw(out: Path, seed: int = 0) -> list[Path]:
                     linestyle=dashes,
                     label=name,
                 )
+                if optimizer == "adamw":
+                    ax.axhline(data[f"{optimizer} {decays} rest"].item(), xmin=0.93, color=colour, linewidth=0.8)
             ax.set(xscale="log", yscale="log", xlabel="steps", title=TITLES[optimizer])
             ax.set(xticks=(500, 1000, 2000, 3000), yticks=(5, 10, 20, 50))
             ax.set_xticklabels(("500", "", "2,000", ""))

@@ -22,11 +22,12 @@ FloatArray = np.ndarray
 NULL = 1e-10
 """Singular values below this, relative to the largest, are null."""
 
-GAP = 100.0
+GAP = 10.0
 """Factor by which singular values must stay away from `NULL` on both sides."""
 
 SUPPORT = 1e-6
-"""Entries of null vectors below this are rounding, which the inverse of the smallest other singular value amplifies."""
+"""Entries of null vectors below this, or below ten times the ratio of the singular values on both sides of the gap, are
+taken for zero: so far null vectors may be off."""
 
 FINITE = 0.3
 """Size of the logarithms at which a symmetry is applied to be verified."""
@@ -133,8 +134,8 @@ def redundancies(
 
     Raises
     ------
-    ValueError : a parameter that requires a gradient is not float64, an unknown name in ``offsets``, too few outputs
-        for the number of multipliers, or no gap in the singular values at ``null``.
+    ValueError : a parameter that requires a gradient is not float64, an unknown name in ``offsets``, an output that is
+        not finite, too few outputs for the number of multipliers, or no gap in the singular values at ``null``.
     """
     parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
     offsets = dict(offsets or {})
@@ -154,6 +155,7 @@ def redundancies(
     size = np.linalg.norm(J, axis=0)
     seen = size > 1e-14 * size.max()
     basis, gap = _null_space(J[:, seen] / size[seen], null)
+    support = max(SUPPORT, 10 * gap[0] / gap[1])
     full = np.zeros((J.shape[1], basis.shape[1]))
     full[seen] = basis / size[seen, None]
     slices, start = {}, 0
@@ -161,20 +163,22 @@ def redundancies(
         slices[s] = slice(start, start + shapes[s].numel())
         start += shapes[s].numel()
     trivial = _trivial(sites, slices, seen, parameters)
-    families = []
+    families: list[Redundancy] = []
     explained = trivial
-    for group in _families(full, trivial, sites, slices):
-        generators = {s: y.reshape(-1, *shapes[s]) for s, y in group.items()}
-        joined = np.zeros((J.shape[1], len(next(iter(generators.values())))))
-        for s, y in group.items():
-            joined[slices[s]] = y.T
-        combined = np.hstack([explained, joined / np.linalg.norm(joined, axis=0)])
-        if _rank(combined) == _rank(explained):
-            continue
-        explained = combined
-        change, without = verify(module, forward, generators, offsets, seed)
-        families.append(Redundancy(generators, change, without))
-    rank = _rank(explained)
+    # What acts on a site as the trivial part does (the size of a whole matrix) shows only once that is not left out.
+    for left_out in (trivial, trivial[:, :0]):
+        if _rank(explained, support) == full.shape[1]:
+            break
+        for group in _families(full, left_out, sites, slices, support):
+            generators = {s: y.reshape(-1, *shapes[s]) for s, y in group.items()}
+            joined = np.zeros((J.shape[1], len(next(iter(generators.values())))))
+            for s, y in group.items():
+                joined[slices[s]] = y.T
+            combined = np.hstack([explained, joined / np.linalg.norm(joined, axis=0)])
+            if _rank(combined, support) > _rank(explained, support):
+                explained = combined
+                families.append(Redundancy(generators, *verify(module, forward, generators, offsets, seed)))
+    rank = _rank(explained, support)
     return Redundancies(tuple(families), full.shape[1], trivial.shape[1], full.shape[1] - rank, int((~seen).sum()), gap)
 
 
@@ -187,6 +191,8 @@ def _jacobian(
 ) -> FloatArray:
     """Random combinations of the outputs, differentiated in the log multipliers: ``(more rows than columns, M)``."""
     outputs = forward().flatten()
+    if not bool(outputs.isfinite().all()):
+        raise ValueError(f"forward() returned {int((~outputs.isfinite()).sum())} numbers that are not finite")
     wanted = sum(s.contract(parameters[s.parameter].detach()).numel() for s in sites) + 16
     if len(outputs) < wanted:
         raise ValueError(
@@ -240,26 +246,26 @@ def _trivial(
     return np.stack(columns, 1) if columns else np.zeros((len(seen), 0))
 
 
-def _within(basis: FloatArray, rows: FloatArray) -> FloatArray:
+def _within(basis: FloatArray, rows: FloatArray, support: float) -> FloatArray:
     """The part of a space (orthonormal columns of ``basis``) that vanishes on ``rows``, some of its rows."""
-    if not basis.shape[1] or np.abs(rows).max() < SUPPORT:
+    if not basis.shape[1] or np.abs(rows).max() < support:
         return basis
     q, r, _ = qr(rows.T, pivoting=True)
-    rank = int((np.abs(np.diagonal(r)) > SUPPORT).sum())
+    rank = int((np.abs(np.diagonal(r)) > support).sum())
     return basis @ q[:, rank:]
 
 
-def _rank(x: FloatArray) -> int:
-    return int(np.linalg.matrix_rank(x, tol=SUPPORT)) if x.size else 0
+def _rank(x: FloatArray, support: float) -> int:
+    return int(np.linalg.matrix_rank(x, tol=support)) if x.size else 0
 
 
 def _families(
-    null: FloatArray, trivial: FloatArray, sites: Sequence[Site], slices: Mapping[Site, slice]
+    null: FloatArray, trivial: FloatArray, sites: Sequence[Site], slices: Mapping[Site, slice], support: float
 ) -> list[dict[Site, FloatArray]]:
     """For each site the smallest set of sites that still carries all its redundancy, with the sparsest generators.
 
-    Sites are dropped one by one (latest first) while the rank of the null space on the site in question, that of the
-    trivial part included, stays.  The families with most symmetries come first, so that what follows from them is told;
+    Sites are dropped one by one (latest first) while the rank of the null space on the site in question, beyond that of
+    ``trivial``, stays.  The families with most symmetries come first, so that what follows from them is told;
     the exponents of a vector, where there is one, are 1.
     """
     orthonormal = np.linalg.qr(null)[0] if null.size else null
@@ -268,41 +274,41 @@ def _families(
         cut = slices[site]
 
         def rank(space: FloatArray, cut: slice = cut) -> int:
-            return _rank(np.hstack([space[cut], trivial[cut]]))
+            return _rank(np.hstack([space[cut], trivial[cut]]), support)
 
         space, full = orthonormal, rank(orthonormal)
-        if full == _rank(trivial[cut]):
+        if full == _rank(trivial[cut], support):
             continue
         for other in reversed(sites):
             if other != site:
-                smaller = _within(space, space[slices[other]])
+                smaller = _within(space, space[slices[other]], support)
                 if rank(smaller) == full:
                     space = smaller
-        kept = [s for s in sites if np.abs(space[slices[s]]).max() > SUPPORT]
+        kept = [s for s in sites if np.abs(space[slices[s]]).max() > support]
         if frozenset(kept) not in found:
-            found[frozenset(kept)] = _sparse(space, {s: slices[s] for s in kept}, site)
+            found[frozenset(kept)] = _sparse(space, {s: slices[s] for s in kept}, site, support)
     return sorted(found.values(), key=lambda family: (-len(next(iter(family.values()))), len(family)))
 
 
-def _sparse(space: FloatArray, slices: Mapping[Site, slice], pivot: Site) -> dict[Site, FloatArray]:
+def _sparse(space: FloatArray, slices: Mapping[Site, slice], pivot: Site, support: float) -> dict[Site, FloatArray]:
     """Generators ``(K, n)`` by site: each has one multiplier of ``pivot`` to itself, with exponent 1.
 
     What the space holds besides, without touching ``pivot``, is subtracted so that the sum of |exponents| is least.
     """
     own = space[slices[pivot]]
-    rank = _rank(own)
+    rank = _rank(own, support)
     _, _, order = qr(own.T, pivoting=True)
     generators = space @ np.linalg.pinv(own[np.sort(order[:rank])])
-    rest = _within(space, own)
+    rest = _within(space, own, support)
     if rest.shape[1]:
-        generators = np.stack([_least_sum(y, rest) for y in generators.T], 1)
-    generators[np.abs(generators) < SUPPORT] = 0.0
+        generators = np.stack([_least_sum(y, rest, support) for y in generators.T], 1)
+    generators[np.abs(generators) < support] = 0.0
     return {s: generators[cut].T for s, cut in slices.items()}
 
 
-def _least_sum(y: FloatArray, directions: FloatArray) -> FloatArray:
+def _least_sum(y: FloatArray, directions: FloatArray, support: float) -> FloatArray:
     """y + directions · a with the least sum of absolute values, by linear programming in (a, bounds of |entries|)."""
-    used = np.abs(directions).max(1) > SUPPORT
+    used = np.abs(directions).max(1) > support
     rows = directions[used]
     size, k = rows.shape
     cost = np.concatenate([np.zeros(k), np.ones(size)])

@@ -88,8 +88,8 @@ class Equilibrium:
     @property
     def angular_update(self) -> float:
         """As `Prediction.angular_update`; about √(2ηλ) for SGD, √(2ηλ(1 − β₁)/(1 + β₁)) for AdamW."""
-        w2, step = np.float64(self.mean_square), np.float64(self.lr**2 * self.update_mean_square)
-        return float(_sine(w2, w2, step, np.float64(self.retain)))
+        w2, step, retain = np.array([self.mean_square, self.lr**2 * self.update_mean_square, self.retain])[:, None]
+        return float(_sine(w2, w2, step, retain)[0])
 
 
 def predict(

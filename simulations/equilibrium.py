@@ -119,7 +119,7 @@ def equilibrium(
         alpha=alpha,
     )
     sizes = None if shape is None else numbers(shape, "shape", "x", int)
-    law = {"noise": noise, "shape": sizes, "scale_invariant": scale_invariant}
+    law: dict[str, Any] = {"noise": noise, "shape": sizes, "scale_invariant": scale_invariant}
     rest = at_rest(optimizer, **law)
     prediction = predict(optimizer, steps, init=init, lr_schedule=SCHEDULES[schedule](steps, warmup), **law)
     out = console()

@@ -76,7 +76,7 @@ def angles(optimizer: Optimizer, setting: Setting, n: int) -> tuple[float, float
 
 
 def _at_rest(name: str, optimizer: Optimizer, setting: Setting) -> list[Evidence]:
-    n = setting.choose(256, 1600, 6400)
+    n = setting.choose(128, 1600, 6400)
     walk = walk_at_rest(optimizer, setting, n, shape=SIZE, scale_invariant=True)
     stated = equilibrium(optimizer, shape=SIZE, scale_invariant=True)
     ratio, stderr = angles(optimizer, setting, n)
@@ -102,7 +102,7 @@ def measure_root_law(setting: Setting) -> list[Evidence]:
     """‖w‖ of SGD when η/λ is divided by 16: the quartic law divides it by 2, the law of free weights by 4."""
     norms = []
     for decay in (0.02, 0.32):
-        walk = walk_at_rest(SGD(0.1, decay), setting, setting.choose(100, 400, 1600), shape=SIZE, scale_invariant=True)
+        walk = walk_at_rest(SGD(0.1, decay), setting, setting.choose(64, 400, 1600), shape=SIZE, scale_invariant=True)
         norms.append(np.sqrt(walk.squares.mean(0)))
     ratio = float(norms[0].mean() / norms[1].mean())
     stderr = ratio * float(np.sqrt(sum(x.var(ddof=1) / len(x) / x.mean() ** 2 for x in norms)))

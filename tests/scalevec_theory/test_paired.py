@@ -11,7 +11,7 @@ import torch
 from scalevec_theory.claim import Setting
 from scalevec_theory.descent import descend
 from scalevec_theory.losses import LeastSquares
-from scalevec_theory.paired import best_area, loss_area, paired
+from scalevec_theory.paired import agreement, best_area, loss_area, paired
 from scalevec_theory.parametrizations import INPUT_SCALE, PLAIN
 
 SETTING = Setting("quick", 0, np.random.default_rng(0))
@@ -71,3 +71,17 @@ def test_a_negative_mean_comes_with_the_code_that_shows_it() -> None:
 def test_a_failed_run_leaves_the_mean_undecided() -> None:
     evidence = paired(torch.tensor([1.0, 1.1, math.nan]), SETTING, "a:b", "detail")
     assert evidence.supports is None and evidence.margin is not None and math.isnan(evidence.margin)
+
+
+def test_agreement_counts_the_worst_of_several_numbers() -> None:
+    ratio = torch.tensor([[1.0, 1.10], [1.0, 1.12], [1.0, 1.11]])
+    evidence = agreement(ratio, 0.2, SETTING, "a:b", "detail")
+    assert evidence.margin == pytest.approx(0.09) and evidence.stderr == pytest.approx(0.01 / math.sqrt(3))
+    assert evidence.supports is True and evidence.instances == 6
+    below = agreement(2 - ratio, 0.05, SETTING, "a:b", "detail")
+    assert below.supports is False and below.margin == pytest.approx(-0.06) and below.counterexample is not None
+
+
+def test_agreement_with_a_failed_run_is_undecided() -> None:
+    evidence = agreement(torch.tensor([[1.0, 1.0], [1.0, math.nan]]), 0.2, SETTING, "a:b", "detail")
+    assert evidence.supports is None

@@ -60,7 +60,8 @@ class Parametrization:
         """
         for letter in sorted(set("".join(self.axes.values())) | set(self.theta_rows)):
             if letter not in dims or dims[letter] < 1:
-                raise ValueError(f"{letter}={dims.get(letter)}: {self.name} needs {letter} to be an integer >= 1")
+                given = f"{letter}={dims[letter]}" if letter in dims else f"{letter} is missing"
+                raise ValueError(f"{given}: {self.name} needs {letter} to be an integer >= 1")
         return {block: tuple(dims[a] for a in axes) for block, axes in self.axes.items()}
 
     def init(self, W0: Tensor) -> dict[str, Tensor]:

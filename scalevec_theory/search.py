@@ -34,6 +34,8 @@ def margins(scope: Scope, problems: Problems, accuracy: float, device: str = "cp
     """The margins of a batch, computed on ``device`` and returned on the CPU."""
     assert scope.margin is not None
     m = scope.margin(problems.to(device), accuracy)
+    if not isinstance(m, Margin):
+        raise TypeError(f"scope {scope.name!r}: its margin returned {type(m).__name__}, expected a Margin")
     if len(m.value) != len(problems):
         raise ValueError(
             f"scope {scope.name!r}: its margin returned {len(m.value)} values for {len(problems)} problems"

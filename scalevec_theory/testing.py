@@ -173,7 +173,8 @@ def _resolve(scope: Scope | str) -> tuple[Scope, Source]:
     if isinstance(scope, str):
         return find_scope(scope), installed_source(scope)
     for module in list(sys.modules.values()):
-        for claim in [x for x in list(vars(module).values()) if isinstance(x, Claim)] if module is not None else []:
+        # type(x), not isinstance: that would ask modules' deprecated attributes for their class, and they warn
+        for claim in [x for x in list(vars(module).values()) if type(x) is Claim] if module is not None else []:
             if any(s is scope for s in claim.scopes):
                 installed = module.__name__.startswith(("scalevec_theory.", "simulations."))
                 return scope, installed_source(f"{claim.id}:{scope.name}", None if installed else module.__file__)

@@ -23,6 +23,9 @@ from simulations.parallel import Call, Raised, run_parallel
 from simulations.store import check_writable, plain, read_json, write_json
 
 FOLDER = Path("results") / "checks"
+RAISED = "its code raised, "
+"""How the reason of a scope begins that was not run because of an exception."""
+
 LIBRARIES = ("numpy", "scipy", "torch", "sympy", "numba", "z3-solver", "python-flint", "transformers")
 
 
@@ -101,8 +104,8 @@ def check_all(
 ) -> list[Result]:
     """Check every target, longest known first, and return the results in the order of the targets.
 
-    A result is stored in ``folder`` as soon as it is there and used again while the claim's code, this library and
-    the libraries it computes with are the same.
+    A scope whose code raises is not run, for the `RAISED` reason.  A result is stored in ``folder`` as soon as it is
+    there and used again while the claim's code, this library and the libraries it computes with are the same.
 
     Parameters
     ----------
@@ -113,7 +116,6 @@ def check_all(
     Raises
     ------
     ValueError : an unknown effort, a negative seed, no such device, jobs below 1.
-    Raised : a claim's code raised.
     OSError : ``folder`` cannot be written.
     """
     check_setting(effort, seed, device)
@@ -137,13 +139,18 @@ def check_all(
     try:
         for done, (position, record) in enumerate(outcomes, start=1):
             i = waiting[position]
-            results[i] = _result(record)
+            results[i] = _not_run(targets[i], record) if isinstance(record, Raised) else _result(record)
             if results[i].verdict != Verdict.NOT_RUN:  # what was missing may be there next time
                 write_json(places[i], {"key": keys[i], "result": record})
             report(done, len(waiting))
     finally:
         outcomes.close()
     return [results[i] for i in range(len(targets))]
+
+
+def _not_run(target: Target, error: Raised) -> Result:
+    expected = "holds" if target.scope.holds else "fails"
+    return Result(target.claim.id, target.scope.name, expected, Verdict.NOT_RUN, False, 0.0, reason=f"{RAISED}{error}")
 
 
 def check_setting(effort: str, seed: int, device: str) -> None:

@@ -94,13 +94,15 @@ def main() -> None:
     """Prove, attack, simulate and draw claims about scale vectors and learnable multipliers."""
 
 
-@main.command(epilog=_example("scalevec claims"))
-def claims() -> None:
-    """List every claim with its scopes and figures."""
+@main.command(epilog=_example("scalevec claims", "scalevec claims loss-dominance"))
+@click.argument("names", nargs=-1, metavar="[CLAIM[:SCOPE] | FILE.py[:CLAIM[:SCOPE]]]...")
+def claims(names: tuple[str, ...]) -> None:
+    """List every claim with its scopes and figures; of those named, what every scope says."""
     from scalevec_theory.registry import installed_claims
-    from simulations.tables import claims_table, console
+    from simulations.checks import find_targets
+    from simulations.tables import claims_table, console, scopes_table
 
-    console().print(claims_table(installed_claims().values()))
+    console().print(scopes_table(find_targets(names)) if names else claims_table(installed_claims().values()))
 
 
 @main.command(
@@ -126,11 +128,11 @@ def check(
 ) -> int:
     """Check claims: all of them, or those named.
 
-    Exit status 0 if every verdict is the expected one, 1 if not, 2 for bad input.  A finished scope is stored in
-    results/checks and is not checked again until code or versions change; of what a claim file of your own imports,
-    changes are not seen: use --fresh.
+    Exit status 0 if every verdict is the expected one, 1 if not, 2 for bad input or a claim's code that raises.  A
+    finished scope is stored in results/checks of the current folder and is not checked again until code or versions
+    change; of what a claim file of your own imports, changes are not seen: use --fresh.
     """
-    from simulations.checks import as_json, check_all, find_targets
+    from simulations.checks import RAISED, as_json, check_all, find_targets
     from simulations.paper_checks import render, summary
     from simulations.parallel import cores
     from simulations.store import check_writable, write_json, write_text
@@ -160,6 +162,8 @@ def check(
         if not result.ok or (names and result.counterexample is not None):
             out.print(f"\n{describe_result(target, result)}")
     out.print(f"\n{summary(results)}")
+    if any(r.reason.startswith(RAISED) for r in results):
+        return 2
     return 0 if all(r.ok for r in results) else 1
 
 
@@ -216,7 +220,11 @@ def figures(names: tuple[str, ...], out: Path, seed: int, jobs: int | None) -> N
 @click.option("--dims", default="", metavar="c=2,d=3", help="Sizes of the named axes.")
 @seed
 def discover(parametrization: str, degree: int, dims: str, seed: int) -> None:
-    """Find what gradient flow conserves for every loss, and say whether that is all."""
+    """Find what gradient flow conserves for every loss, and say whether that is all.
+
+    A function of your own takes the blocks of one matrix, their shapes as default values, and returns the matrix:
+    def forward(v=(2,), W=(3, 2)): return W * v
+    """
     from simulations.discover import discover
 
     click.echo(discover(parametrization, degree=degree, dims=_dims(dims), seed=seed))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scalevec_theory.registry import UnknownName
-from simulations.parallel import Call, run_parallel
+from simulations.parallel import Call, Raised, run_parallel
 from simulations.store import check_writable
 
 
@@ -41,6 +41,8 @@ def draw_all(
     files: dict[int, list[Path]] = {}
     report(0, len(calls))
     for i, drawn in run_parallel(calls, jobs):
+        if isinstance(drawn, Raised):
+            raise drawn
         files[i] = drawn
         report(len(files), len(calls))
     return [file for i in range(len(calls)) for file in files[i]]

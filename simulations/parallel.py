@@ -22,7 +22,10 @@ class WorkerLost(ValueError):
 
 
 class Raised(ValueError):
-    """The code of a claim or a figure raised; the message names file, line and exception."""
+    """The code of a claim or a figure raised; the message names file, line and exception.
+
+    `run_parallel` yields it in place of the value, so that the other calls go on.
+    """
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class Call:
 def run_parallel(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], None, None]:
     """The index and value of every call, in order of completion; the same values for any number of ``jobs``.
 
+    The value of a call that raised is a `Raised`.
+
     Raises
     ------
     ValueError : ``jobs`` below 1.
-    Raised : a call raised; the others are given up.
     WorkerLost : a worker process died.
     """
     if jobs < 1:
@@ -58,9 +62,7 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
             )
     try:
         for index, value, raised in outcomes:
-            if raised:
-                raise Raised(raised)
-            yield index, value
+            yield index, Raised(raised) if raised else value
     except BrokenProcessPool as error:
         raise WorkerLost("a worker process died, most likely for lack of memory; try fewer --jobs") from error
     finally:

@@ -24,12 +24,23 @@ def console() -> Console:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with the time left on standard error, if that is a terminal; yields what to tell (done, total)."""
+    """Progress on standard error: a bar with the time left, or a line every tenth of the way where it is no terminal.
+
+    Yields what to tell (done, total).
+    """
     err = Console(stderr=True)
+    if not err.is_terminal:
+        yield lambda done, total: _tell_tenth(what, done, total)
+        return
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _tell_tenth(what: str, done: int, total: int) -> None:
+    if done and total >= 10 and done * 10 // total > (done - 1) * 10 // total:
+        print(f"{what}: {done} of {total}", file=sys.stderr, flush=True)
 
 
 def claims_table(claims: Iterable[Claim]) -> Table:
@@ -39,6 +50,15 @@ def claims_table(claims: Iterable[Claim]) -> Table:
     for claim in claims:
         scopes = "\n".join(f"{'+' if s.holds else '−'} {s.name}" for s in claim.scopes)
         table.add_row(claim.id, claim.title, scopes, "\n".join(claim.figures))
+    return table
+
+
+def scopes_table(targets: Sequence[Target]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "scope", "what it says"):
+        table.add_column(column, overflow="fold")
+    for target in targets:
+        table.add_row("+" if target.scope.holds else "−", target.address, target.scope.statement)
     return table
 
 
@@ -67,8 +87,11 @@ def verdicts_table(targets: Sequence[Target], results: Sequence[Result]) -> Tabl
 def _margin(result: Result) -> str:
     if result.counterexample is not None:
         return f"{result.counterexample.margin:.2g}"
-    margins = [e.margin for e in result.evidence if e.margin is not None]
-    return f"{min(margins):.2g}" if margins else ""
+    least = min((e for e in result.evidence if e.margin is not None), key=lambda e: e.margin or 0.0, default=None)
+    if least is None:
+        return ""
+    within = least.supports and (least.margin or 0.0) < 0  # not negative beyond its numerical error
+    return f"{least.margin:.2g}" + (f" ± {least.error:.0e}" if within else "")
 
 
 def describe_result(target: Target, result: Result) -> str:

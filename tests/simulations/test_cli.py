@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import simulations.checks
 from scalevec_theory.check import EFFORTS
 from scalevec_theory.registry import installed_claims
 from simulations import cli
+from simulations.tables import progress
 
 STUBBORN = """
 def endless(setting):
@@ -211,16 +213,55 @@ def test_bad_input_gets_one_line_and_leaves_nothing(arguments: str, message: str
         ("raise SystemExit(0)\n", "bad.py:1: SystemExit: 0"),
         ("x = 1\n", "bad.py: defines no Claim"),
         (TOY.replace('"x ≥ 0", False', '"x ≥ 0", False, accuracy=-1'), "bad.py:"),
-        (TOY.replace("Margin(p", "Margin(q"), "bad.py:"),
-        (TOY.replace('p["x"] ** 2, 0 * p["x"]', 'p["x"][:, None], 0 * p["x"]'), "bad.py:"),
-        (COUNTED.replace('"one")]', "object())]"), "bad.py"),
     ],
 )
 def test_a_claim_file_that_does_not_work_gets_one_line(code: str, message: str) -> None:
     Path("bad.py").write_text(code)
     told = error_of("check", "bad.py", "--jobs", "1", "--json", "out.json", "--report", "page.md")
-    assert told.removeprefix("toy:square: ").startswith(message)
+    assert told.startswith(message)
     assert not Path("out.json").exists() and not Path("page.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ('lambda p, accuracy: Margin(p["x"] ** 2', 'lambda p, accuracy: Margin(q["x"] ** 2'),
+            r"bad.py:\d+: NameError: name 'q' is not",
+        ),
+        (('p["x"] ** 2, 0 * p["x"]', 'p["x"][:, None], 0 * p["x"]'), r"bad.py:\d+: ValueError: value has shape"),
+        (
+            ('Margin(p["x"] ** 2, 0 * p["x"])', 'p["x"] ** 2'),
+            r"bad.py: TypeError: scope 'square': its margin returned Tensor,",
+        ),
+    ],
+)
+def test_a_scope_whose_code_raises_is_told_and_the_others_are_judged(change: tuple[str, str], message: str) -> None:
+    assert change[0] in TOY
+    Path("bad.py").write_text(TOY.replace(*change))
+    result = scalevec("check", "bad.py", "--jobs", "1")
+    assert result.exit_code == 2
+    assert "✗  toy:square  holds     not run" in result.stdout
+    assert "✓  toy:sign    fails     refuted" in result.stdout
+    assert re.search(f"not run: its code raised, {message}", result.stdout)
+    assert "Traceback" not in result.output
+
+
+def test_claims_by_name_says_what_their_scopes_say() -> None:
+    result = scalevec("claims", "toy.py:toy:sign", "conservation")
+    assert result.exit_code == 0
+    assert re.search(r"− +toy:sign +x ≥ 0 *\n", result.stdout)
+    assert re.search(r"\+ +conservation:any-loss +Q_j is constant", result.stdout)
+
+
+def test_progress_is_told_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("scopes") as tell:
+        for done in range(0, 41):
+            tell(done, 40)
+        for done in range(0, 5):
+            tell(done, 4)  # over in no time: nothing to tell
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"scopes: {n} of 40" for n in range(4, 41, 4)]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the device")

@@ -37,8 +37,8 @@ class Optimizer:
             betas = self.betas  # type: ignore[attr-defined]
             if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
                 raise ValueError(f"betas={betas}: expected two numbers in [0, 1)")
-        if "eps" in names and not self.eps >= 0:  # type: ignore[attr-defined]
-            raise ValueError(f"eps={self.eps}: expected a number >= 0")  # type: ignore[attr-defined]
+        if "eps" in names and not 0 <= self.eps < math.inf:  # type: ignore[attr-defined]
+            raise ValueError(f"eps={self.eps}: expected a finite number >= 0")  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -16,89 +15,26 @@ import torch
 from torch import Tensor
 
 from scalevec_theory.ensemble import Ensemble, Observables, Recorder, spread
-from scalevec_theory.flow import Blocks, nearest_names, pull_back
+from scalevec_theory.flow import nearest_names, pull_back
 from scalevec_theory.generator import check_seed
 from scalevec_theory.losses import LeastSquares
 from scalevec_theory.noise import covariance_factor
+from scalevec_theory.optimizers import SGD, AdamW, Muon, Optimizer
 from scalevec_theory.parametrizations import Parametrization
+from scalevec_theory.update_rules import initial_state, update
 
 OPTIMIZERS = ("sgd", "momentum", "adamw", "muon")
 
-NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-"""Coefficients of Muon's iteration X ← aX + b(XXᵀ)X + c(XXᵀ)²X (Jordan et al. 2024, and torch's default)."""
 
-
-def newton_schulz(matrix: Tensor, iterations: int = 5, eps: float = 1e-7) -> Tensor:
-    """Muon's approximate polar factor of ``matrix`` ``(..., c, d)``: singular values moved to about 1."""
-    a, b, c = NEWTON_SCHULZ
-    tall = matrix.shape[-2] > matrix.shape[-1]
-    X = matrix.mT if tall else matrix
-    X = X / torch.linalg.matrix_norm(X, keepdim=True).clamp_min(eps)
-    for _ in range(iterations):
-        gram = X @ X.mT
-        X = a * X + (b * gram + c * gram @ gram) @ X
-    return X.mT if tall else X
-
-
-@dataclass
-class Optimizer:
-    """An update rule of torch's optimisers for blocks ``(B, paths, *block)``, with decoupled weight decay everywhere.
-
-    With gradient g, step η and decay λ of the block, φ ← (1 − ηλ)φ − η u, and for
-
-    - ``sgd``: u = g; ``momentum``: u = m, m ← μm + g.
-    - ``adamw``: u = m̂ / (√v̂ + ε), moments by β1, β2, bias-corrected.
-    - ``muon``: for blocks of two axes or more, √max(1, c/d) times the Newton–Schulz iterate of g + μ/(1 − μ) m, where
-      m ← μm + (1 − μ)g; adamw for the others.
-    """
-
-    name: Literal["sgd", "momentum", "adamw", "muon"]
-    step: Mapping[str, float]
-    weight_decay: Mapping[str, float]
-    momentum: float = 0.9
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    _m: Blocks = field(default_factory=dict)
-    _v: Blocks = field(default_factory=dict)
-    _count: int = 0
-
-    def __post_init__(self) -> None:
-        if self.name not in OPTIMIZERS:
-            raise ValueError(f"optimizer={self.name!r}: {nearest_names(self.name, list(OPTIMIZERS))}")
-        for block, eta in self.step.items():
-            if not (eta > 0 and math.isfinite(eta)):
-                raise ValueError(f"step={eta} for block {block!r}: expected a finite number > 0")
-        for label, value in (("momentum", self.momentum), ("betas[0]", self.betas[0]), ("betas[1]", self.betas[1])):
-            if not 0 <= value < 1:
-                raise ValueError(f"{label}={value}: expected a number in [0, 1)")
-        if not (self.eps >= 0 and math.isfinite(self.eps)):
-            raise ValueError(f"eps={self.eps}: expected a finite number >= 0")
-
-    def update(self, blocks: Blocks, gradient: Blocks) -> Blocks:
-        """The blocks after the next step."""
-        self._count += 1
-        return {
-            name: (1 - self.step[name] * self.weight_decay[name]) * x
-            - self.step[name] * self._move(name, gradient[name])
-            for name, x in blocks.items()
-        }
-
-    def _move(self, name: str, g: Tensor) -> Tensor:
-        if self.name == "sgd":
-            return g
-        m = self._m.get(name, torch.zeros_like(g))
-        if self.name == "momentum":
-            self._m[name] = self.momentum * m + g
-            return self._m[name]
-        if self.name == "muon" and g.ndim >= 4:
-            self._m[name] = torch.lerp(g, m, self.momentum)
-            aspect = math.sqrt(max(1.0, g.shape[-2] / g.shape[-1]))
-            return aspect * newton_schulz(torch.lerp(g, self._m[name], self.momentum))
-        beta1, beta2 = self.betas
-        self._m[name] = torch.lerp(g, m, beta1)
-        self._v[name] = torch.lerp(g * g, self._v.get(name, torch.zeros_like(g)), beta2)
-        m_hat, v_hat = self._m[name] / (1 - beta1**self._count), self._v[name] / (1 - beta2**self._count)
-        return m_hat / (v_hat.sqrt() + self.eps)
+def block_rule(name: str, lr: float, axes: int, momentum: float, betas: tuple[float, float], eps: float) -> Optimizer:
+    """The rule of ``name`` for a block of ``axes`` axes; all four are made, so that every constant is checked."""
+    rules = {
+        "sgd": SGD(lr),
+        "momentum": SGD(lr, momentum=momentum),
+        "adamw": AdamW(lr, betas=betas, eps=eps),
+        "muon": Muon(lr, momentum=momentum),
+    }
+    return rules["adamw" if name == "muon" and axes < 2 else name]
 
 
 def stochastic_descent(
@@ -129,7 +65,9 @@ def stochastic_descent(
     loss : H, the covariance of the inputs, and T of the labels.
     steps : increasing numbers of steps >= 0 after which the ensemble is looked at: the times of the result.
     label_noise : σ.  ``batch`` : samples in a batch.
-    optimizer, momentum, betas, eps : the rule and its constants, see `Optimizer`.
+    optimizer : `optimizers.SGD` without or with momentum, `optimizers.AdamW`, or `optimizers.Muon` on blocks of two
+        axes or more and AdamW on the others.  Weight decay is decoupled from every one, φ ← (1 − ηλ)φ before the step.
+    momentum, betas, eps : the rule's constants.
     step : η, one for all blocks or one by block name.
 
     Raises
@@ -150,10 +88,19 @@ def stochastic_descent(
     each = dict(step) if isinstance(step, Mapping) else dict.fromkeys(names, step)
     if set(each) != set(names):
         raise ValueError(f"step has the blocks {', '.join(each)}: expected {', '.join(names)}")
+    for name, eta in each.items():
+        if not (eta > 0 and math.isfinite(eta)):
+            raise ValueError(f"step={eta} for block {name!r}: expected a finite number > 0")
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optimizer={optimizer!r}: {nearest_names(optimizer, list(OPTIMIZERS))}")
+    rules = {
+        name: block_rule(optimizer, each[name], len(axes), momentum, betas, eps)
+        for name, axes in parametrization.axes.items()
+    }
     recorder = Recorder(observe, quantiles)
     checked, blocks, decay = spread(parametrization, loss, start, paths, weight_decay, device)
     assert isinstance(checked, LeastSquares)
-    rule = Optimizer(optimizer, each, decay, momentum, betas, eps)
+    states = {name: initial_state(rule, blocks[name]) for name, rule in rules.items()}
     T, root = checked.T[:, None], covariance_factor(checked.H, "H")[:, None]
     generator = torch.Generator(T.device)
     generator.manual_seed(key if key < 2**63 else key - 2**64)
@@ -169,8 +116,11 @@ def stochastic_descent(
 
     taken = 0
     for count in counts:
-        for _ in range(count - taken):
-            blocks = rule.update(blocks, pull_back(parametrization, blocks, gradient))
+        for t in range(taken + 1, count + 1):
+            gradients = pull_back(parametrization, blocks, gradient)
+            for name, rule in rules.items():
+                blocks[name].mul_(1 - rule.lr * decay[name])
+                update(rule, states[name], blocks[name], gradients[name], t, rule.lr, weight_decay=0.0)
         taken = count
         recorder.record(blocks)
     return recorder.result(torch.tensor(counts, dtype=torch.float64), blocks)

@@ -18,6 +18,7 @@ from scalevec_theory.schedules import constant, cosine, wsd
         (lambda: Adam(0.1, betas=(0.9, 1.0)), r"betas=\(0.9, 1.0\)"),
         (lambda: Lion(0.1, betas=(-0.1, 0.9)), r"betas=\(-0.1, 0.9\)"),
         (lambda: Adam(0.1, eps=-1.0), "eps=-1.0"),
+        (lambda: Adam(0.1, eps=float("inf")), "eps=inf"),
         (lambda: RMSProp(0.1, alpha=1.0), "alpha=1.0"),
         (lambda: SGD(0.1, momentum=1.0), "momentum=1.0"),
         (lambda: SGD(0.1, nesterov=True), "momentum=0"),

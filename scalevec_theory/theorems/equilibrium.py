@@ -260,7 +260,7 @@ claim = Claim(
             (SGD(0.1, 0.1), SGD(0.1, 0.1, momentum=0.9), SGD(1.0, 1.5, momentum=0.5)),
             tolerance=0.03,
             gradients=Gradients(2.0, student_df=8),
-            sizes=(20_032, 400_000, 1_000_000),
+            sizes=(20_032, 64_000, 200_000),
             proof=prove_momentum,
         ),
         _agrees(

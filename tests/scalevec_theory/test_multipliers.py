@@ -43,6 +43,8 @@ def test_gradients_agree_with_finite_differences_entry_by_entry() -> None:
 def test_its_laws_are_all_there_are() -> None:
     laws = find_laws(MULTIPLIERS, dims={"c": 2, "d": 2})
     assert laws.complete and laws.independent == 5
+    ones = {name: np.ones((1, *shape)) for name, shape in MULTIPLIERS.shapes(c=2, d=2).items()}
+    assert sum(np.size(law) for law in MULTIPLIERS.invariants(**ones).values()) == 5
 
 
 def test_conserved_scopes_take_scalar_blocks() -> None:

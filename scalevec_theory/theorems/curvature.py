@@ -267,7 +267,8 @@ def _seed(setting: Setting) -> int:
 
 def _cell(setting: Setting, noise: str, c: int, decays: str, expected: str, scope: str) -> Evidence:
     """The slope of ln E[trace] on the ``expected`` side of the least slope that counts as growth."""
-    cell = phase.simulate(noise, c, decays, paths=setting.choose(64, 256, 512), seed=_seed(setting))
+    paths = setting.choose(64 if noise == "isotropic" else 24, 256, 512)
+    cell = phase.simulate(noise, c, decays, paths=paths, seed=_seed(setting))
     sign = -1 if expected == "bounded" else 1
     margin = sign * (cell.growth.slope - LEAST_SLOPE)
     slope = f"ln E[trace] against ln t has slope {cell.growth.slope:.3f} ± {cell.growth.stderr:.3f}"
@@ -277,7 +278,7 @@ def _cell(setting: Setting, noise: str, c: int, decays: str, expected: str, scop
         margin if not cell.lost else np.nan,
         detail,
         stderr=cell.growth.stderr,
-        instances=cell.means.shape[0] * setting.choose(64, 256, 512),
+        instances=len(cell.means) * paths,
         seed=setting.seed,
         counterexample=measured_again(setting, f"{CLAIM}:{scope}", detail, margin) if margin < 0 else None,
     )

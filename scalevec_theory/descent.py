@@ -18,7 +18,9 @@ from scalevec_theory.flow import (
     parameter_gradient,
 )
 from scalevec_theory.losses import Loss
+from scalevec_theory.optimizers import SGD, AdamW
 from scalevec_theory.parametrizations import Parametrization
+from scalevec_theory.update_rules import initial_state, update
 
 OPTIMIZERS = ("gd", "heavy-ball", "adam")
 
@@ -74,19 +76,14 @@ def descend(
     for name, count, least in (("n_steps", n_steps, 0), ("save_every", save_every, 1)):
         if count < least:
             raise ValueError(f"{name}={count}: expected an integer >= {least}")
-    for name, value in (("momentum", momentum), ("betas[0]", betas[0]), ("betas[1]", betas[1])):
-        if not 0 <= value < 1:
-            raise ValueError(f"{name}={value}: expected a number in [0, 1)")
-    if not (eps >= 0 and math.isfinite(eps)):
-        raise ValueError(f"eps={eps}: expected a finite number >= 0")
+    rules = {"gd": SGD(1.0), "heavy-ball": SGD(1.0, momentum=momentum), "adam": AdamW(1.0, betas=betas, eps=eps)}
+    rule = rules[optimizer]
 
     indices = torch.arange(0, n_steps + 1, save_every, device=first.device)
     saved = {name: x.new_empty((B, len(indices), *x.shape[1:])) for name, x in blocks.items()}
-    m = {name: torch.zeros_like(x) for name, x in blocks.items()}
-    v = {name: torch.zeros_like(x) for name, x in blocks.items()}
+    states = {name: initial_state(rule, x) for name, x in blocks.items()}
     eta_of = {name: eta.reshape(-1, *[1] * (x.ndim - 1)) for name, x in blocks.items()}
     steps = torch.zeros(B, dtype=torch.long, device=first.device)
-    beta1, beta2 = betas
 
     def finite() -> Tensor:
         return torch.stack([x.unsqueeze(-1).flatten(1).isfinite().all(1) for x in blocks.values()]).all(0)
@@ -100,16 +97,15 @@ def descend(
             break
         gradient = parameter_gradient(parametrization, loss, blocks)
         for name, x in blocks.items():
-            g = gradient[name]
-            if optimizer == "adam":
-                m[name] = beta1 * m[name] + (1 - beta1) * g
-                v[name] = beta2 * v[name] + (1 - beta2) * g * g
-                m_hat, v_hat = m[name] / (1 - beta1 ** (index + 1)), v[name] / (1 - beta2 ** (index + 1))
-                blocks[name] = (1 - eta_of[name] * decay[name]) * x - eta_of[name] * m_hat / (v_hat.sqrt() + eps)
-            else:
+            g, kept = gradient[name], x
+            if rule.coupled:
                 g = g + decay[name] * x
-                m[name] = momentum * m[name] + g if optimizer == "heavy-ball" else g
-                blocks[name] = x - eta_of[name] * m[name]
+            else:
+                kept = (1 - eta_of[name] * decay[name]) * x
+            # the rules take one step size: a step of 1 from zero, scaled here by each problem's own
+            move = torch.zeros_like(x)
+            update(rule, states[name], move, g, index + 1, lr=1.0, weight_decay=0.0)
+            blocks[name] = kept + eta_of[name] * move
         steps += alive
         alive &= finite()
         for x in blocks.values():

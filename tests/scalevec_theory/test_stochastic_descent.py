@@ -71,7 +71,7 @@ def test_every_step_is_that_of_torch(name: str, shape: tuple[int, int]) -> None:
     expected = torch_steps(name, loss, v, W, paths=3, steps=10)
     for count in range(1, 11):
         found = stochastic_descent(
-            *(INPUT_SCALE, loss, {"v": v, "W": W}, [count]),
+            *(INPUT_SCALE, loss, {"v": v, "W": W}, list(range(count + 1))),
             **{"label_noise": 0.5, "batch": 2, "optimizer": name, "step": {"v": 0.02, "W": 0.01}, "paths": 3},
             **{"seed": 1, "observe": {}, "momentum": 0.8, "betas": (0.8, 0.9), "eps": 1e-3},
             weight_decay={"v": 0.0, "W": 0.0} if name == "momentum" else {"v": 0.1, "W": 0.3},

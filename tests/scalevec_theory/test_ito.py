@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from scalevec_theory import ito
-from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE
+from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN
 
 
 def normal(*shape: int) -> torch.Tensor:
@@ -26,6 +26,12 @@ def test_effective_noise_is_the_jacobian_transposed() -> None:
     column = noise["v"].reshape(4, 3, 2, 3)  # entry (i, j) of θ, problem, entry of v
     expected = torch.einsum("bij,jk->ijbk", blocks["W"], torch.eye(3, dtype=torch.float64))
     torch.testing.assert_close(column, expected)
+
+
+def test_a_root_enters_by_its_columns() -> None:
+    blocks, root = {"W": normal(1, 2, 2)}, normal(1, 4, 4)
+    noise = ito.effective_noise(PLAIN, blocks, root)
+    torch.testing.assert_close(noise["W"].reshape(4, 4).mT, root[0])
 
 
 def test_drift_of_a_dual_scale_is_the_mean_change_in_small_steps() -> None:

@@ -61,8 +61,8 @@ def test_lag_is_the_share_an_average_has_not_followed() -> None:
 
 
 def test_the_pull_that_holds_against_decay_costs_some_of_the_target() -> None:
-    v, rho = Column(1.0, 1, 1e-3, 0.1, 0.1, sigma=1.0).held(0.0)
-    assert 1 - v * rho == pytest.approx(0.2 * v * rho / (v + rho))
+    v, rho = Column(1.0, 1, 1e-3, 0.1, 0.1, sigma=2.0).held(0.0)
+    assert 1 - v * rho == pytest.approx(2 * 0.2 * v * rho / (v + rho))
 
 
 @pytest.mark.parametrize(

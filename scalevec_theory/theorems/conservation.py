@@ -208,7 +208,7 @@ claim = Claim(
             margin=branches_margin,
             accuracy=1e-6,
             proof=prove_any_loss,
-            cost=16,
+            cost=32,
         ),
         Scope(
             "gd-increment",

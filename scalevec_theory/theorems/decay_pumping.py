@@ -224,7 +224,7 @@ def _adamw(name: str, statement: str, column: Column, steps: tuple[int, ...], *,
 
     def measure(setting: Setting) -> list[Evidence]:
         v0 = column.rest()[0] if at_rest else 1.0
-        paths, seed = setting.choose(16, 64, 512), int(setting.rng.integers(2**31))
+        paths, seed = setting.choose(6, 64, 512), int(setting.rng.integers(2**31))
         ratio = measured_over_law(column, steps, v0, paths, seed)
         detail = f"v² and ‖w‖² after {steps[0]} to {steps[-1]} steps, c = {column.c}, η = {column.lr:g}"
         compared = ratio.mean(2) if at_rest else ratio.flatten(1)

@@ -281,7 +281,7 @@ def _paths(setting: Setting, c: int, decay_W: float, times: list[float], start: 
         Minibatch(SIGMA),
         times,
         dt=2e-3,
-        paths=setting.choose(128, 512, 4096),
+        paths=setting.choose(64, 512, 4096),
         seed=int(setting.rng.integers(2**31)),
         observe={
             "p": lambda v, W: v.square()[..., 0],

@@ -17,7 +17,7 @@ from scalevec_theory.stochastic_descent import stochastic_descent
 DECAYS = (0.003, 0.01, 0.03)
 LAMBDA_T = np.geomspace(0.03, 30, 60)
 OUTPUTS = (1, 4, 16)
-RATE, DECAY, STEPS = 0.02, 0.1, 3000
+RATE, DECAY, STEPS = 0.02, 0.1, 2000
 SAVED = np.unique(np.linspace(0, STEPS, 31).astype(int))[1:]
 
 
@@ -40,7 +40,7 @@ def compute(seed: int = 0) -> dict[str, np.ndarray]:
             batch=4,
             optimizer="adamw",
             step=RATE,
-            paths=64,
+            paths=32,
             seed=seed,
             observe={"p": lambda v, W: v.square()[..., 0]},
             weight_decay={"W": DECAY},

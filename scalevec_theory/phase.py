@@ -62,24 +62,26 @@ def simulate(noise: str, c: int, decays: str, *, paths: int, seed: int, saved: i
     """
     H = torch.tensor(CORRELATED if noise == "label" else ((1.0,),), dtype=torch.float64)
     d = len(H)
-    T = torch.full((GROUPS, c, d), c**-0.5, dtype=torch.float64)
+    T = torch.full((1, c, d), c**-0.5, dtype=torch.float64)
     times = np.geomspace(end / 8, end, saved)
     decay_v, decay_W = DECAYS[decays]
+    # One problem and an observable for every group: paths of one problem fill the kernel's lanes.
+    member = GROUPS * torch.eye(GROUPS, dtype=torch.float64).repeat_interleave(paths, 0)
 
     def curvature(v: Tensor, W: Tensor) -> Tensor:
-        return trace(v, W, H)
+        return trace(v, W, H)[..., None] * member
 
     run = ensemble(
         INPUT_SCALE,
-        LeastSquares(H.expand(GROUPS, d, d).contiguous(), T),
+        LeastSquares(H[None], T),
         INPUT_SCALE.init(torch.zeros_like(T)),
         NOISES[noise](SIGMA),
         times.tolist(),
         dt=DT,
-        paths=paths,
+        paths=GROUPS * paths,
         seed=seed,
         observe={"trace": curvature},
         weight_decay={"v": decay_v, "W": decay_W},
     )
-    means = run.mean["trace"].numpy()
+    means = run.mean["trace"][0].T.numpy()
     return Cell(times, means, growth(times, means), int(run.non_finite.max()))

@@ -103,6 +103,7 @@ claim = Claim(
     statement="For squared loss the Hessian in (v, W) has the trace Σ_j h_jj(c v_j² + ‖w_j‖²); at the minimum, with "
     "uncorrelated inputs, its top eigenvalue is max_j h_j(v_j² + ‖w_j‖²).",
     source="arXiv 2605.26895, curvature of a scaled model",
+    figures=("curvature",),
     scopes=(
         Scope(
             "trace",

@@ -16,7 +16,7 @@ from figures import style
 from scalevec_theory.registry import installed_claims
 
 NAMES = sorted(figures.available())
-BUDGET = 90.0
+BUDGET = 150.0
 """CPU seconds for one drawing of all figures."""
 
 

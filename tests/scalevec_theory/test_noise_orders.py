@@ -106,7 +106,7 @@ def test_strong_order(scheme: str, noise: Noise, order: float) -> None:
 @pytest.mark.parametrize(("scheme", "order"), [("euler", 1), ("sra1", 2)])
 def test_weak_order(scheme: str, order: int) -> None:
     """Right order of means, here of ‖w‖², v² and the loss, on common paths so that their noise cancels."""
-    c, d, paths, n = 2, 2, 10_000, 64
+    c, d, paths, n = 2, 2, 4_000, 64
     loss = least_squares(c, d)
     start = random_start(c, d)
     fine = torch.randn(n, 2, 1, paths, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

@@ -53,7 +53,7 @@ def test_a_parametrization_in_a_file_by_name_and_in_the_package_itself(file):
         ("two_leyer", "'two_leyer'; nearest: two_layer"),
         ("wave", "sin"),
         ("np", "expected a Parametrization or a function"),
-        ("dual", "c=None"),
+        ("dual", "c is missing"),
         ("", "expected FILE.py:NAME"),
     ],
 )

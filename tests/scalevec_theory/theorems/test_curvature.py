@@ -36,8 +36,7 @@ def test_a_cell_is_what_its_noise_makes_it(noise: str, answer: str) -> None:
 def test_growth_of_an_optimizer_depends_on_where_it_starts() -> None:
     """AdamW without decay moves away from v = 1 and stays at the law's point of rest."""
     (_, _, first), (_, _, at_rest) = (
-        trace_growth("adamw", 16, "none", v0=v0, paths=2, seed=1, steps=1000)
-        for v0 in (1.0, rest("adamw", 16, "none"))
+        trace_growth("adamw", 16, "none", v0=v0, paths=2, seed=1, steps=1000) for v0 in (1.0, rest("adamw", 16, "none"))
     )
     assert first.answer == "growing"
     assert at_rest.answer == "bounded"

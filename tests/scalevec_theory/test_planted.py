@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from scalevec_theory import operators, scopes
+from scalevec_theory import curvature, ito, operators, scopes
 from scalevec_theory.check import check_scope
 from scalevec_theory.claim import Claim, Margin, Scope, Verdict
 from scalevec_theory.descent import descend
@@ -222,6 +222,36 @@ TARGETS: dict[str, Field] = {"T": Between("cd", 0.3, 3.0), "H": Diagonal("dd", 0
 D = {"d": (2, 3, 5)}
 
 
+def balance(p: Problems, accuracy: float, *, power: int = 1, sign: int = 1) -> Margin:
+    """Drift of v² − ‖w‖² under noise of unit covariance on the gradient of θ: ‖w_j‖² − c^power v_j²."""
+    blocks = {"v": p["v"], "W": p["W"]}
+    n = p["W"][0].numel()
+    root = torch.eye(n, dtype=torch.float64).expand(len(p), n, n).contiguous()
+    noise = ito.effective_noise(INPUT_SCALE, blocks, root)
+    drift, _ = ito.rates(lambda b: b["v"].square() - b["W"].square().sum(-2), blocks, noise)
+    c = p.dims["c"]
+    stated = sign * (p["W"].square().sum(1) - c**power * p["v"].square())
+    return Margin.equal(drift, stated, accuracy, scale=c * size(p, "v", "W"))
+
+
+def langevin(p: Problems, accuracy: float, *, of_v: float = 1.0, of_W: float = 1.0) -> Margin:
+    """Drift of v² + ‖W‖² that independent unit noise adds: one for every parameter."""
+    blocks = {"v": p["v"], "W": p["W"]}
+    total = lambda b: (b["v"].square().sum(-1) + b["W"].square().sum((-2, -1)))[:, None]  # noqa: E731
+    drift, _ = ito.rates(total, blocks, ito.independent_noise(blocks))
+    stated = torch.full_like(drift, of_v * p.dims["d"] + of_W * p.dims["c"] * p.dims["d"])
+    return Margin.equal(drift, stated, accuracy)
+
+
+def hessian_trace(p: Problems, accuracy: float, *, outputs: bool = True, diagonal: bool = True) -> Margin:
+    """tr ∇²L in (v, W) for squared loss: Σ_j h_jj (c v_j² + ‖w_j‖²)."""
+    H = curvature.hessian(INPUT_SCALE, squares(p), {"v": p["v"], "W": p["W"]})
+    h = p["H"].diagonal(dim1=1, dim2=2) if diagonal else torch.linalg.eigvalsh(p["H"])
+    c = p.dims["c"] if outputs else 1
+    stated = (h * (c * p["v"].square() + p["W"].square().sum(1))).sum(-1)
+    return Margin.equal(H.diagonal(dim1=1, dim2=2).sum(-1)[:, None], stated[:, None], accuracy)
+
+
 def family(
     margin: Callable[..., Margin], dims: Dims, fields: dict[str, Field], cost: float = 1
 ) -> Callable[..., Scope]:
@@ -249,7 +279,16 @@ polar = family(polar_operator, D, POLAR)
 logarithmic = family(log_operator, D, POLAR)
 folding = family(fold, SIZES, NORM)
 
+balanced = family(balance, SIZES, {"v": Real("d"), "W": Real("cd")}, 8)
+diffusing = family(langevin, SIZES, {"v": Real("d"), "W": Real("cd")}, 8)
+curved = family(
+    hessian_trace, SIZES, {"H": PositiveDefinite("dd", high=20.0), "T": Real("cd"), "v": Real("d"), "W": Real("cd")}, 8
+)
+
 TRUE: dict[str, Callable[[], Scope]] = {
+    "balance ‖w‖² = c v²": partial(balanced),
+    "unit noise adds one for every parameter": partial(diffusing),
+    "trace of the Hessian": partial(curved),
     "v² − ‖w‖² is conserved": partial(conservation, a=1, b=1),
     "3v² − 3‖w‖² is conserved": partial(conservation, a=3, b=3),
     "‖w‖² − v² is conserved": partial(conservation, a=-1, b=-1),
@@ -290,6 +329,13 @@ TRUE: dict[str, Callable[[], Scope]] = {
 }
 
 FALSE: dict[str, Callable[[], Scope]] = {
+    "balance without c": partial(balanced, power=0),
+    "balance with c²": partial(balanced, power=2),
+    "balance, sign reversed": partial(balanced, sign=-1),
+    "noise counts v twice": partial(diffusing, of_v=2.0),
+    "noise leaves W out": partial(diffusing, of_W=0.0),
+    "trace without c": partial(curved, outputs=False),
+    "trace with eigenvalues for h_jj": partial(curved, diagonal=False),
     "v² − 2‖w‖² is conserved": partial(conservation, a=1, b=2),
     "2v² − ‖w‖² is conserved": partial(conservation, a=2, b=1),
     "v² + ‖w‖² is conserved": partial(conservation, a=1, b=-1),

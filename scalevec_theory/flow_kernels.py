@@ -226,6 +226,10 @@ def _integrate(
         status[b], steps[b], saves[b] = condition, taken, saved
 
 
+FEWEST_SHARED = 256
+"""Problems from which on threads are used: starting them takes longer than they save on fewer."""
+
+
 def integrate(
     H: np.ndarray,
     T: np.ndarray,
@@ -257,7 +261,7 @@ def integrate(
             *(*flat, status, steps, saves),
         )
 
-    if threads == 1:
+    if threads == 1 or B < FEWEST_SHARED:
         run(0, B)
     else:
         share = max(1, -(-B // (8 * threads)))  # several shares a thread, since problems take different times

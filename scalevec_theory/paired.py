@@ -42,50 +42,44 @@ def best_area(
     return area.masked_fill((best == 0) | (best == len(steps) - 1), torch.nan)
 
 
-def paired(difference: Tensor, setting: Setting, scope: str, detail: str) -> Evidence:
-    """Evidence that the mean of ``difference`` ``(B,)``, one value per problem, is positive.
+def simulated(setting: Setting, scope: str, margin: float, detail: str, *, stderr: float, instances: int) -> Evidence:
+    """Evidence from a simulation; a negative margin comes with code that repeats the scope's measurements.
 
-    ``scope`` is the address ``claim:scope`` under which a negative mean can be measured again.  A difference that is
-    not finite leaves the mean undecided.
+    ``scope`` is the address ``claim:scope`` under which they can be repeated.  A margin or standard error that is not
+    finite decides nothing.
     """
-    mean, stderr = difference.mean().item(), (difference.std() / len(difference) ** 0.5).item()
-    return measured(
-        "simulation",
-        mean,
-        detail,
-        stderr=stderr,
-        instances=len(difference),
-        seed=setting.seed,
-        counterexample=measured_again(setting, scope, detail, mean) if mean < 0 else None,
-    )
-
-
-def measured_again(setting: Setting, scope: str, detail: str, margin: float) -> Counterexample:
-    """A negative measurement as a counterexample: code that repeats the scope's one measurement."""
     code = (
         "from scalevec_theory.check import check_scope\nfrom scalevec_theory.registry import find_scopes\n\n"
         f"((claim, scope),) = find_scopes({scope!r})\n"
-        f"(evidence,) = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
-        "margin = evidence.margin + 3 * evidence.stderr\nassert margin < 0, margin\n"
+        f"found = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
+        "margin = min(e.margin + 3 * e.stderr for e in found if e.stderr is not None)\nassert margin < 0, margin\n"
     )
-    return Counterexample({"setting": detail}, margin, code)
+    again = Counterexample({"setting": detail}, margin, code) if margin < 0 else None
+    return measured(
+        "simulation", margin, detail, stderr=stderr, instances=instances, seed=setting.seed, counterexample=again
+    )
+
+
+def paired(difference: Tensor, setting: Setting, scope: str, detail: str) -> Evidence:
+    """Evidence that the mean of ``difference`` ``(B,)``, one value per problem, is positive; ``scope`` as above."""
+    mean, stderr = difference.mean().item(), (difference.std() / len(difference) ** 0.5).item()
+    return simulated(setting, scope, mean, detail, stderr=stderr, instances=len(difference))
 
 
 def agreement(ratio: Tensor, tolerance: float, setting: Setting, scope: str, detail: str) -> Evidence:
     """Evidence that the mean over replicas of measured over expected, ``ratio`` ``(B, K)``, is 1 within ``tolerance``.
 
-    Of the K numbers compared the one that is worst beyond its standard error counts.  ``scope`` as in `paired`.
+    Of the K numbers compared the one that is worst beyond its standard error counts.  ``scope`` as in `simulated`.
     """
     mean, stderr = ratio.mean(0), ratio.std(0) / len(ratio) ** 0.5
     slack = tolerance - (mean - 1).abs()
     worst = int((slack - Z_SCORE * stderr).nan_to_num(-torch.inf).argmin())
-    margin = slack[worst].item()
-    return measured(
-        "simulation",
-        margin,
-        f"{detail}: measured over expected {mean[worst]:.4g} ± {stderr[worst]:.2g} where worst, within {tolerance:g}",
+    found = f"measured over expected {mean[worst]:.4g} ± {stderr[worst]:.2g} where worst, within {tolerance:g}"
+    return simulated(
+        setting,
+        scope,
+        slack[worst].item(),
+        f"{detail}: {found}",
         stderr=stderr[worst].item(),
         instances=ratio.numel(),
-        seed=setting.seed,
-        counterexample=measured_again(setting, scope, detail, margin) if margin < 0 else None,
     )

@@ -14,11 +14,11 @@ import torch
 from sympy import Eq, Ge, Gt, Le, Rational, symbols
 
 from scalevec_theory import phase, stationary
-from scalevec_theory.claim import Claim, Evidence, Scope, Setting, measured
+from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.growth import LEAST_SLOPE
 from scalevec_theory.losses import LeastSquares
 from scalevec_theory.noise import Isotropic, ensemble
-from scalevec_theory.paired import agreement, measured_again
+from scalevec_theory.paired import agreement, simulated
 from scalevec_theory.parametrizations import INPUT_SCALE
 from scalevec_theory.proof import Lemma, Proof
 
@@ -195,15 +195,9 @@ def _cell(setting: Setting, noise: str, c: int, decays: str, expected: str, scop
     margin = sign * (cell.growth.slope - LEAST_SLOPE)
     slope = f"ln E[trace] against ln t has slope {cell.growth.slope:.3f} ± {cell.growth.stderr:.3f}"
     detail = f"{noise} noise, c = {c}, decay on {decays}, t to {phase.END:g}: {slope}"
-    return measured(
-        "simulation",
-        margin if not cell.lost else np.nan,
-        detail,
-        stderr=cell.growth.stderr,
-        instances=len(cell.means) * paths,
-        seed=setting.seed,
-        counterexample=measured_again(setting, f"{CLAIM}:{scope}", detail, margin) if margin < 0 else None,
-    )
+    margin = margin if not cell.lost else np.nan
+    instances = len(cell.means) * paths
+    return simulated(setting, f"{CLAIM}:{scope}", margin, detail, stderr=cell.growth.stderr, instances=instances)
 
 
 def _diagram(noise: str) -> Scope:

@@ -16,7 +16,6 @@ import torch
 
 from scalevec_theory import abm
 from scalevec_theory.abm import Gradients
-from scalevec_theory.agreement import agreement, walk_at_rest, within
 from scalevec_theory.claim import Claim, Evidence, Margin, Scope, Setting
 from scalevec_theory.equilibrium import equilibrium, leading_order, norm_of_gaussians, predict
 from scalevec_theory.equilibrium_proofs import (
@@ -27,10 +26,12 @@ from scalevec_theory.equilibrium_proofs import (
     prove_unit_denominator,
 )
 from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD
+from scalevec_theory.paired import simulated
 from scalevec_theory.problems import Between, Problems, ProblemSpace, Real
 from scalevec_theory.proof import Proof
 from scalevec_theory.schedules import SCHEDULES
 from scalevec_theory.update_rules import initial_state, update
+from scalevec_theory.walks_at_rest import rms_at_rest, walk_at_rest
 
 CLAIM = "equilibrium"
 
@@ -81,7 +82,7 @@ def _agrees(
     def measure(setting: Setting) -> list[Evidence]:
         n = setting.choose(*sizes)
         walks = {o: walk_at_rest(o, setting, n, gradients=gradients, shape=shape) for o in optimizers}
-        return [agreement(f"{CLAIM}:{name}", o, stated(o), tolerance, setting, walk) for o, walk in walks.items()]
+        return [rms_at_rest(f"{CLAIM}:{name}", o, stated(o), tolerance, setting, walk) for o, walk in walks.items()]
 
     return Scope(name, statement, holds, measure=measure, proof=proof)
 
@@ -120,7 +121,14 @@ def measure_transients(setting: Setting) -> list[Evidence]:
         stderr = float(run.stderr[worst] / (2 * run.mean_square[worst]))
         detail = f"{optimizer}, {name}: rms off by {deviation[worst]:.2%} at step {run.steps[worst]}"
         found.append(
-            within(f"{CLAIM}:transients", setting, 0.01 - float(deviation[worst]), stderr, len(run.weights), detail)
+            simulated(
+                setting,
+                f"{CLAIM}:transients",
+                0.01 - float(deviation[worst]),
+                detail,
+                stderr=stderr,
+                instances=len(run.weights),
+            )
         )
     return found
 
@@ -135,7 +143,8 @@ def measure_fluctuation(setting: Setting) -> list[Evidence]:
         stated = float(norm_of_gaussians(np.array(equilibrium(optimizer).rms), int(np.prod(shape)))[1])
         ratio, stderr = float(norms.std(ddof=1) / stated), 1 / (2 * len(norms)) ** 0.5
         detail = f"{shape}: ‖W‖_F is {norms.mean():.3f} ± {norms.std(ddof=1):.4f}, stated ± {stated:.4f}"
-        found.append(within(f"{CLAIM}:fluctuation", setting, 0.1 - abs(ratio - 1), stderr, len(norms), detail))
+        margin = 0.1 - abs(ratio - 1)
+        found.append(simulated(setting, f"{CLAIM}:fluctuation", margin, detail, stderr=stderr, instances=len(norms)))
     return found
 
 

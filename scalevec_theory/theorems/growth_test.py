@@ -16,8 +16,9 @@ from functools import partial
 import numpy as np
 from scipy.stats import binomtest
 
-from scalevec_theory.claim import Claim, Counterexample, Evidence, Scope, Setting, measured
+from scalevec_theory.claim import Claim, Evidence, Scope, Setting, measured
 from scalevec_theory.growth import growth
+from scalevec_theory.paired import simulated
 
 STEP = 0.1
 TIMES = STEP * np.unique(np.round(np.geomspace(16, 128, 64) / STEP))
@@ -89,23 +90,9 @@ def _fooled(setting: Setting) -> list[Evidence]:
     trials = setting.choose(12, 60, 400)
     found = answers(partial(_slow, rate=1 / 2000), 1, trials, setting.rng)
     wrong = found.count("growing") / trials
-    code = (
-        "from functools import partial\n\nimport numpy as np\n\n"
-        "from scalevec_theory.theorems.growth_test import _slow, answers\n\n"
-        "found = answers(partial(_slow, rate=1 / 2000), 1, 1, np.random.default_rng(0))\n"
-        "margin = -1.0 if found == ['growing'] else 1.0\nassert margin < 0, margin\n"
-    )
     detail = f"called growing in {wrong:.0%} of {trials} trials, though E[X²] → 1,000"
-    return [
-        measured(
-            "simulation",
-            0.05 - wrong,
-            detail,
-            instances=trials,
-            seed=setting.seed,
-            counterexample=Counterexample({"relaxation_time": 2000, "end": float(TIMES[-1])}, 0.05 - wrong, code),
-        )
-    ]
+    stderr = (wrong * (1 - wrong) / trials) ** 0.5
+    return [simulated(setting, "growth-test:slow-relaxation", 0.05 - wrong, detail, stderr=stderr, instances=trials)]
 
 
 def _slow(X: np.ndarray, rate: float) -> np.ndarray:

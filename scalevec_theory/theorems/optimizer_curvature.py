@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from scalevec_theory.claim import Claim, Evidence, Scope, Setting, measured
+from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.growth import LEAST_SLOPE, Growth, growth
 from scalevec_theory.losses import LeastSquares
-from scalevec_theory.paired import measured_again
+from scalevec_theory.paired import simulated
 from scalevec_theory.parametrizations import INPUT_SCALE
 from scalevec_theory.phase import DECAYS
 from scalevec_theory.pumping import Column
@@ -84,16 +84,8 @@ def _cell(
         f"{optimizer}, c = {c}, decay on {decays}, {STEPS:,} steps from v = {v0:.3g}: ln E[trace] against ln t has "
         f"slope {found.slope:.3f} ± {found.stderr:.3f}"
     )
-    again = measured_again(setting, f"optimizer-curvature:{scope}", detail, margin) if margin < 0 else None
-    return measured(
-        "simulation",
-        margin,
-        detail,
-        stderr=found.stderr,
-        instances=means.shape[0] * paths,
-        seed=setting.seed,
-        counterexample=again,
-    )
+    address, instances = f"optimizer-curvature:{scope}", means.shape[0] * paths
+    return simulated(setting, address, margin, detail, stderr=found.stderr, instances=instances)
 
 
 def _optimizer(name: str, quick: tuple[tuple[int, str], ...], statement: str) -> Scope:

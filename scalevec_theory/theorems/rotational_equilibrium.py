@@ -13,11 +13,12 @@ import torch
 from sympy import Eq, symbols
 
 from scalevec_theory import abm
-from scalevec_theory.agreement import agreement, walk_at_rest, within
 from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.equilibrium import equilibrium
 from scalevec_theory.optimizers import SGD, AdamW, Lion, Optimizer, SignSGD
+from scalevec_theory.paired import simulated
 from scalevec_theory.proof import Lemma, Proof, Vector
+from scalevec_theory.walks_at_rest import rms_at_rest, walk_at_rest
 
 CLAIM = "rotational-equilibrium"
 SIZE = (128,)
@@ -82,8 +83,8 @@ def _at_rest(name: str, optimizer: Optimizer, setting: Setting) -> list[Evidence
     ratio, stderr = angles(optimizer, setting, n)
     detail = f"{optimizer}: a step turns w by {ratio * stated.angular_update:.4f}, stated {stated.angular_update:.4f}"
     return [
-        agreement(f"{CLAIM}:{name}", optimizer, stated.mean_square, 0.03, setting, walk),
-        within(f"{CLAIM}:{name}", setting, 0.03 - abs(ratio - 1), stderr, n, detail),
+        rms_at_rest(f"{CLAIM}:{name}", optimizer, stated.mean_square, 0.03, setting, walk),
+        simulated(setting, f"{CLAIM}:{name}", 0.03 - abs(ratio - 1), detail, stderr=stderr, instances=n),
     ]
 
 
@@ -107,7 +108,8 @@ def measure_root_law(setting: Setting) -> list[Evidence]:
     ratio = float(norms[0].mean() / norms[1].mean())
     stderr = ratio * float(np.sqrt(sum(x.var(ddof=1) / len(x) / x.mean() ** 2 for x in norms)))
     detail = f"‖w‖ at λ = 0.02 over ‖w‖ at λ = 0.32 is {ratio:.3f}: the root of 16 is 4, its fourth root 2"
-    return [within(f"{CLAIM}:sgd-root-law", setting, 0.2 - abs(ratio / 4 - 1), stderr / 4, len(norms[0]), detail)]
+    margin = 0.2 - abs(ratio / 4 - 1)
+    return [simulated(setting, f"{CLAIM}:sgd-root-law", margin, detail, stderr=stderr / 4, instances=len(norms[0]))]
 
 
 claim = Claim(

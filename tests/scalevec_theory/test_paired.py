@@ -68,6 +68,14 @@ def test_a_negative_mean_comes_with_the_code_that_shows_it() -> None:
         exec(evidence.counterexample.code.replace("adam-moved", "adam-conflict"), {})
 
 
+def test_the_code_serves_a_scope_with_several_measurements_and_a_proof() -> None:
+    code = paired(torch.tensor([-1.0, -1.1]), SETTING, "growth-test:slow-relaxation", "detail").counterexample.code  # type: ignore[union-attr]
+    exec(code, {})
+    for holding in ("growth-test:ornstein-uhlenbeck", "law-of-balance:one-output"):  # two measurements; one and a proof
+        with pytest.raises(AssertionError):
+            exec(code.replace("growth-test:slow-relaxation", holding), {})
+
+
 def test_a_failed_run_leaves_the_mean_undecided() -> None:
     evidence = paired(torch.tensor([1.0, 1.1, math.nan]), SETTING, "a:b", "detail")
     assert evidence.supports is None and evidence.margin is not None and math.isnan(evidence.margin)

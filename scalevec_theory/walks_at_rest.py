@@ -1,4 +1,4 @@
-"""Measured agreement of walks driven by noise with a stated second moment."""
+"""Walks driven by noise, at rest, compared with a stated second moment."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 
 from scalevec_theory import abm
 from scalevec_theory.abm import Gradients
-from scalevec_theory.claim import Counterexample, Evidence, Setting, measured
+from scalevec_theory.claim import Evidence, Setting
 from scalevec_theory.equilibrium import equilibrium
 from scalevec_theory.optimizers import Lion, Optimizer
+from scalevec_theory.paired import simulated
 
 BEGIN, END = 3, 6
 """In units of 1/(ηλ): when a walk that starts at the predicted equilibrium is first and last recorded."""
@@ -44,7 +45,7 @@ def walk_at_rest(
     )
 
 
-def agreement(
+def rms_at_rest(
     scope: str, optimizer: Optimizer, expected: float, tolerance: float, setting: Setting, walk: abm.Walk
 ) -> Evidence:
     """Evidence for ``claim:scope`` that √E[w²] of a walk at rest is √``expected`` to a relative ``tolerance``."""
@@ -52,18 +53,5 @@ def agreement(
     ratio = float(group.mean()) ** 0.5
     stderr = float(group.std(ddof=1) / len(group) ** 0.5) / (2 * ratio)
     detail = f"{optimizer}: rms measured {ratio * expected**0.5:.5g}, stated {expected**0.5:.5g}, ratio {ratio:.4f}"
-    return within(scope, setting, tolerance - abs(ratio - 1), stderr, walk.weights.numel(), detail)
-
-
-def within(scope: str, setting: Setting, margin: float, stderr: float, instances: int, detail: str) -> Evidence:
-    """A measured margin of ``claim:scope``; a negative one comes with code that measures it again."""
-    code = (
-        "from scalevec_theory.check import check_scope\nfrom scalevec_theory.registry import find_scopes\n\n"
-        f"((claim, scope),) = find_scopes({scope!r})\n"
-        f"found = check_scope(claim, scope, effort={setting.effort!r}, seed={setting.seed}).evidence\n"
-        "margin = min(e.margin + 3 * e.stderr for e in found)\nassert margin < 0, margin\n"
-    )
-    found = Counterexample({"setting": detail}, margin, code) if margin + 3 * stderr < 0 else None
-    return measured(
-        "simulation", margin, detail, stderr=stderr, instances=instances, seed=setting.seed, counterexample=found
-    )
+    margin = tolerance - abs(ratio - 1)
+    return simulated(setting, scope, margin, detail, stderr=stderr, instances=walk.weights.numel())

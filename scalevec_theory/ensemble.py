@@ -45,6 +45,12 @@ class Ensemble:
         """Number of paths lost to infinity or NaN, ``(B, S)``."""
         return self.paths - self.finite
 
+    def mean_of_all(self, name: str) -> Tensor:
+        """The mean of an observable over all paths, ``(B, S, ...)``: NaN where one was lost, and so decides nothing."""
+        mean = self.mean[name]
+        lost = (self.non_finite > 0).reshape(*self.finite.shape, *[1] * (mean.ndim - 2))
+        return mean.masked_fill(lost, torch.nan)
+
 
 class Recorder:
     """Reduces an ensemble at one time after another and never keeps its paths."""

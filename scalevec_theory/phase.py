@@ -52,7 +52,6 @@ class Cell:
     times: np.ndarray
     means: np.ndarray
     growth: Growth
-    lost: int
 
 
 def simulate(noise: str, c: int, decays: str, *, paths: int, seed: int, saved: int = 40, end: float = END) -> Cell:
@@ -83,5 +82,5 @@ def simulate(noise: str, c: int, decays: str, *, paths: int, seed: int, saved: i
         observe={"trace": curvature},
         weight_decay={"v": decay_v, "W": decay_W},
     )
-    means = run.mean["trace"][0].T.numpy()
-    return Cell(times, means, growth(times, means), int(run.non_finite.max()))
+    means = run.mean_of_all("trace")[0].T.numpy()
+    return Cell(times, means, growth(times, means))

@@ -195,7 +195,6 @@ def _cell(setting: Setting, noise: str, c: int, decays: str, expected: str, scop
     margin = sign * (cell.growth.slope - LEAST_SLOPE)
     slope = f"ln E[trace] against ln t has slope {cell.growth.slope:.3f} ± {cell.growth.stderr:.3f}"
     detail = f"{noise} noise, c = {c}, decay on {decays}, t to {phase.END:g}: {slope}"
-    margin = margin if not cell.lost else np.nan
     instances = len(cell.means) * paths
     return simulated(setting, f"{CLAIM}:{scope}", margin, detail, stderr=cell.growth.stderr, instances=instances)
 
@@ -243,7 +242,11 @@ def measure_gap(setting: Setting) -> list[Evidence]:
         observe={"gap": lambda v, W: W.square().sum((-2, -1)) - v.square()[..., 0]},
     )
     exact = (c - 1) * sigma**2 * torch.tensor(times) - 1
-    return [agreement(run.mean["gap"] / exact, 0.03, setting, f"{CLAIM}:isotropic-gap", "c = 4, σ = 0.5, t = 5 and 20")]
+    return [
+        agreement(
+            run.mean_of_all("gap") / exact, 0.03, setting, f"{CLAIM}:isotropic-gap", "c = 4, σ = 0.5, t = 5 and 20"
+        )
+    ]
 
 
 def measure_moments(setting: Setting) -> list[Evidence]:
@@ -266,7 +269,7 @@ def measure_moments(setting: Setting) -> list[Evidence]:
             weight_decay={"v": decay_v, "W": decay_W},
         )
         exact = stationary.second_moments(c, 0.5, R, decay_v, decay_W)
-        ratio = torch.stack([run.mean[name].mean(1) / e for name, e in zip("vw", exact, strict=True)], 1)
+        ratio = torch.stack([run.mean_of_all(name).mean(1) / e for name, e in zip("vw", exact, strict=True)], 1)
         detail = f"c = {c}, σ = 0.5, decay 1 on {decays}"
         evidence.append(agreement(ratio, 0.04, setting, f"{CLAIM}:stationary-moments", detail))
     return evidence

@@ -213,7 +213,7 @@ def measured_over_law(column: Column, steps: tuple[int, ...], v0: float, paths: 
         betas=(0.9, column.beta2),
     )
     law = column.after(np.array(steps), v0)
-    return torch.stack([run.mean[name] / torch.from_numpy(x**2) for name, x in zip("vw", law, strict=True)], 1)
+    return torch.stack([run.mean_of_all(name) / torch.from_numpy(x**2) for name, x in zip("vw", law, strict=True)], 1)
 
 
 def _adamw(name: str, statement: str, column: Column, steps: tuple[int, ...], *, at_rest: bool = False) -> Scope:

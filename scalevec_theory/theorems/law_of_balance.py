@@ -291,7 +291,7 @@ def _paths(setting: Setting, c: int, decay_W: float, times: list[float], start: 
         },
         weight_decay={"v": 0.0, "W": decay_W},
     )
-    return run.mean
+    return {name: run.mean_of_all(name) for name in run.mean}
 
 
 LATE = [20.0 + k for k in range(21)]

@@ -69,7 +69,7 @@ def trace_growth(
         observe={"trace": lambda v, W: c * v.square()[..., 0] + W.square().sum((-2, -1))},
         weight_decay={"v": decay_v, "W": decay_W},
     )
-    means = run.mean["trace"].numpy()
+    means = run.mean_of_all("trace").numpy()
     return saved, means, growth(saved, means)
 
 

@@ -298,6 +298,7 @@ def test_lost_paths_are_counted_and_not_averaged(path: Callable[..., Parametriza
     assert run.non_finite.tolist() == [[0, 1]]
     rest = run.final["v"][:, [0, 1, 2, 3, 5, 6, 7, 8, 9]].sum(2)
     torch.testing.assert_close(run.mean["v"][:, 1], rest.mean(1))
+    assert run.mean_of_all("v").isfinite().tolist() == [[True, False]]
     torch.testing.assert_close(run.variance["v"][:, 1], rest.var(1))
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from scalevec_theory import phase
+from scalevec_theory.claim import Setting
+from scalevec_theory.theorems.curvature import claim
 from scalevec_theory.theorems.optimizer_curvature import rest, trace_growth
 
 
@@ -28,9 +30,21 @@ def test_theory_of_the_cells() -> None:
 def test_a_cell_is_what_its_noise_makes_it(noise: str, answer: str) -> None:
     cell = phase.simulate(noise, 2, "none", paths=64, seed=3)
     assert cell.growth.answer == answer
-    assert cell.lost == 0
     again = phase.simulate(noise, 2, "none", paths=64, seed=3)
     np.testing.assert_array_equal(cell.means, again.means)
+
+
+def test_a_cell_that_loses_a_path_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps beyond the stable range of the paths that grow: what is left of them is not a verdict."""
+    monkeypatch.setattr(phase, "DT", 0.5)
+    cell = phase.simulate("isotropic", 8, "none", paths=8, seed=0)
+    assert np.isnan(cell.means).any()
+    assert cell.growth.answer == "undecided"
+    scope = next(s for s in claim.scopes if s.name == "minibatch-diverges")
+    monkeypatch.setattr(phase, "simulate", lambda *a, **k: cell)
+    assert scope.measure is not None
+    (evidence,) = scope.measure(Setting("quick", 0, np.random.default_rng(0)))
+    assert evidence.supports is None and evidence.counterexample is None
 
 
 def test_growth_of_an_optimizer_depends_on_where_it_starts() -> None:

@@ -40,7 +40,7 @@ def compute(seed: int = 0) -> dict[str, np.ndarray]:
             INPUT_SCALE.init(torch.zeros_like(T)),
             phase.NOISES[noise](phase.SIGMA),
             times.tolist(),
-            dt=phase.DT,
+            dt=phase.DT[noise],
             paths=1,
             seed=seed,
             observe={"trace": lambda v, W, H=H: trace(v, W, H[:, None])},

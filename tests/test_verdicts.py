@@ -10,7 +10,7 @@ import pytest
 from scalevec_theory.claim import Result, Verdict
 from scalevec_theory.registry import installed_claims
 from simulations.checks import Target, check_all, find_targets
-from simulations.paper_checks import readme_table, render
+from simulations.paper_checks import readme_table, render, summary
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,6 +45,11 @@ def test_the_counterexample_for_correlated_inputs_is_small(checked: tuple[list[T
     assert isinstance(target, list) and len(target) == 1 and len(target[0]) == 2
     numbers = [x for value in result.counterexample.fields.values() for row in value for x in row]  # type: ignore[attr-defined]
     assert all(x == float(f"{x:.1e}") for x in numbers)
+
+
+def test_the_readme_counts_what_came_out(checked: tuple[list[Target], list[Result]]) -> None:
+    line = summary(checked[1])
+    assert line in (ROOT / "README.md").read_text(), f"README.md should say: {line}"
 
 
 def test_the_readme_lists_the_claims_that_are_installed() -> None:

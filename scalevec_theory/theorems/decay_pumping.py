@@ -154,7 +154,10 @@ def _run(problems: Problems, times: Tensor, accuracy: float, decays: dict[str, f
 
 
 def _law(problems: Problems, accuracy: float, decayed: str, growing: int) -> Margin:
-    """Growth of p²/2 + R² ln p (or of q) between the times `LATE`, relative to 2R²Δ(λt), allowed to miss by 4λ."""
+    """Growth of p²/2 + R² ln p (or of q) between the times `LATE`, relative to 2R²Δ(λt), allowed to miss by 4λ.
+
+    Decay holds θ short of T by a relative λ/p, which moves the law by a few times λ.
+    """
     times = torch.tensor(LATE, dtype=torch.float64, device=problems["T"].device)
     x = _run(problems, times, accuracy / 100, {decayed: 1.0})[growing]
     R2 = problems["T"].square().flatten(1).sum(-1)
@@ -188,6 +191,7 @@ def both_margin(problems: Problems, accuracy: float) -> Margin:
 
 
 GROUPS = 16
+NO_DECAY, ONE_OUTPUT = Column(1.0, 16, 0.04, 0.0, 0.0, 1.0), Column(1.0, 1, 0.04, 0.0, 0.1, 1.0)
 
 
 def measured_over_law(column: Column, steps: tuple[int, ...], v0: float, paths: int, seed: int) -> Tensor:
@@ -217,9 +221,11 @@ def measured_over_law(column: Column, steps: tuple[int, ...], v0: float, paths: 
 
 
 def _adamw(name: str, statement: str, column: Column, steps: tuple[int, ...], *, at_rest: bool = False) -> Scope:
-    """E[v²] and E‖w‖² follow the law within 10%: terms of order η(v + ρ)/σ, and of order η/v, are left out of it.
+    """E[v²] and E‖w‖² follow the law within 10%.
 
-    At rest the mean over ``steps`` is compared.
+    The law leaves out terms of relative order η(v + ρ)/(σ(1 − β1)), the pull's delay by momentum: 0.1 at η = 0.005 and
+    0.2 at 0.01.  (At η = 0.04 that order is 1.9; that the law is within 10% there, too, is an observation, and the
+    tolerance, set after a first look, is what was observed.)  At rest the mean over ``steps`` is compared.
     """
 
     def measure(setting: Setting) -> list[Evidence]:
@@ -274,13 +280,19 @@ claim = Claim(
             proof=prove_flow_diverges,
         ),
         Scope(
+            "valley-law",
+            "On the valley v‖w‖ = R with decay on W only, v⁴/2 + R² ln v² grows by exactly 2λR² per unit time.",
+            holds=True,
+            proof=prove_valley_law,
+        ),
+        Scope(
             "flow-rate",
-            "There v⁴/2 + R² ln v² grows by 2λR² per unit time, to a relative 4λ once λt ≥ 4; so v² ~ 2R√(λt).",
+            "From v = 1 and W = 0, where the valley is met up to order λ, it grows by 2λR² per unit time to a relative 4λ "
+            "once λt ≥ 4; so v² ~ 2R√(λt).",
             holds=True,
             space=VALLEY,
             margin=w_only_margin,
             accuracy=1e-6,
-            proof=prove_valley_law,
             cost=16,
         ),
         Scope(
@@ -290,7 +302,6 @@ claim = Claim(
             space=VALLEY,
             margin=v_only_margin,
             accuracy=1e-6,
-            proof=prove_valley_law,
             cost=16,
         ),
         Scope(
@@ -339,22 +350,23 @@ claim = Claim(
         ),
         _adamw(
             "adamw-no-decay-rest",
-            "AdamW, c = 16, no decay, η = 0.04, from the law's point of rest, ‖w‖² = 20:",
-            Column(1.0, 16, 0.04, 0.0, 0.0, 1.0),
+            f"AdamW, c = 16, no decay, η = 0.04, from the law's point of rest, ‖w‖² = {NO_DECAY.rest()[1] ** 2:.3g}:",
+            NO_DECAY,
             tuple(range(600, 2001, 50)),
             at_rest=True,
         ),
         _adamw(
             "adamw-one-output-rest",
-            "AdamW, c = 1, decay on W only, η = 0.04, from the law's point of rest, v² = 7.6:",
-            Column(1.0, 1, 0.04, 0.0, 0.1, 1.0),
+            f"AdamW, c = 1, decay on W only, η = 0.04, from the law's point of rest, v² = "
+            f"{ONE_OUTPUT.rest()[0] ** 2:.3g}:",
+            ONE_OUTPUT,
             tuple(range(600, 2001, 50)),
             at_rest=True,
         ),
         Scope(
             "adamw-small-steps",
-            "As η → 0 the law's point of rest moves to infinity without decay, ‖w‖ like η^(−1/3), and with decay on W "
-            "only, c = 1, v like η^(−2/3); with equal decay on both it stays at v = ‖w‖.",
+            "As η → 0 the law's point of rest (computed at η = 1e-6, to 5%) moves to infinity without decay, ‖w‖ like "
+            "η^(−1/3), and with decay on W only, c = 1, v like η^(−2/3); with equal decay on both it stays at v = ‖w‖.",
             holds=True,
             measure=measure_small_steps,
         ),

@@ -5,6 +5,8 @@
 - Student diffusions dX = −(a/2) X/(1 + X²) dt + dB with stationary density ∝ (1 + X²)^(−a/2): E[X²] grows like √t
   for a = 2 and like ln t for a = 3, and converges for a > 3, with infinite variance of X² up to a = 5.
 
+The rates that each scope allows were set after a first look at other draws; the processes' answers are mathematics.
+
 Source: ours; the densities are the marginal laws of a scale vector with weight decay on W only (claim ``curvature``).
 """
 

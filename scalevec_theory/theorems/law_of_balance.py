@@ -202,26 +202,30 @@ def _eye(n: int, like: Tensor) -> Tensor:
     return torch.eye(n, dtype=like.dtype, device=like.device).expand(len(like), n, n).contiguous()
 
 
-def drift_margin(problems: Problems, accuracy: float) -> Margin:
-    """Drift by Itô's formula against wᵀSw − v² tr S, and quadratic variation against 0; σ = 1."""
-    S, W, v = problems["S"], problems["W"], problems["v"]
-    noise = ito.effective_noise(INPUT_SCALE, _blocks(problems), _kron(_root(S), _eye(W.shape[-1], W)))
-    drift, variation = ito.rates(_Q, _blocks(problems), noise)
-    expected = torch.einsum("nij,nik,nkj->nj", W, S, W) - v**2 * S.diagonal(dim1=1, dim2=2).sum(-1)[:, None]
-    size = _size(problems) * S.diagonal(dim1=1, dim2=2).sum(-1)
+def _rates_margin(problems: Problems, root: Tensor, expected: Tensor, strength: Tensor, accuracy: float) -> Margin:
+    """Drift of Q by Itô's formula against ``expected``, and its quadratic variation against 0, for noise ``root`` dβ.
+
+    Relative to the squares of v and W times the ``strength`` of the noise ``(B,)``.
+    """
+    drift, variation = ito.rates(_Q, _blocks(problems), ito.effective_noise(INPUT_SCALE, _blocks(problems), root))
     both = torch.cat([drift - expected, variation / _size(problems)[:, None]], 1)
-    return Margin.equal(both, torch.zeros_like(both), accuracy, scale=size)
+    return Margin.equal(both, torch.zeros_like(both), accuracy, scale=_size(problems) * strength)
+
+
+def drift_margin(problems: Problems, accuracy: float) -> Margin:
+    """wᵀSw − v² tr S; σ = 1."""
+    S, W, v = problems["S"], problems["W"], problems["v"]
+    trace = S.diagonal(dim1=1, dim2=2).sum(-1)
+    expected = torch.einsum("nij,nik,nkj->nj", W, S, W) - v**2 * trace[:, None]
+    return _rates_margin(problems, _kron(_root(S), _eye(W.shape[-1], W)), expected, trace, accuracy)
 
 
 def label_margin(problems: Problems, accuracy: float) -> Margin:
-    """Drift of Q_j under label noise against h_jj (‖w_j‖² − c v_j²); σ = 1."""
+    """h_jj (‖w_j‖² − c v_j²); σ = 1."""
     H, W, v = problems["H"], problems["W"], problems["v"]
-    noise = ito.effective_noise(INPUT_SCALE, _blocks(problems), _kron(_eye(W.shape[1], W), _root(H)))
-    drift, variation = ito.rates(_Q, _blocks(problems), noise)
-    expected = H.diagonal(dim1=1, dim2=2) * (W.square().sum(1) - W.shape[1] * v**2)
-    size = _size(problems) * H.diagonal(dim1=1, dim2=2).amax(-1) * W.shape[1]
-    both = torch.cat([drift - expected, variation / _size(problems)[:, None]], 1)
-    return Margin.equal(both, torch.zeros_like(both), accuracy, scale=size)
+    c, h = W.shape[1], H.diagonal(dim1=1, dim2=2)
+    expected = h * (W.square().sum(1) - c * v**2)
+    return _rates_margin(problems, _kron(_eye(c, W), _root(H)), expected, c * h.amax(-1), accuracy)
 
 
 def isotropic_margin(problems: Problems, accuracy: float) -> Margin:

@@ -14,8 +14,10 @@ from scalevec_theory.losses import LeastSquares
 from scalevec_theory.parametrizations import INPUT_SCALE
 from scalevec_theory.problems import Diagonal, Field, PositiveDefinite, Problems, ProblemSpace, Real
 from scalevec_theory.proof import Lemma, Proof, Vector
+from scalevec_theory.theorems.preconditioner import prove_eigenvalues
 
 p, q, c, h, total, top, fro2 = symbols("p q c h tr top F^2", real=True)
+identity, outer, outer2 = symbols("tr(I) tr(ww^T) tr(ww^Tww^T)", real=True)
 entry, own = symbols("H(W_ij\\,W_ij) H(v_j\\,v_j)", real=True)
 
 SIZES = {"p = v^2 >= 0": Ge(p, 0), "q = |w|^2 >= 0": Ge(q, 0)}
@@ -34,6 +36,32 @@ def prove_trace() -> Proof:
         },
     )
     return Proof((lemma,), "Summed over j this is the trace at every θ, for correlated inputs, too.")
+
+
+def prove_top() -> Proof:
+    """The Gauss–Newton matrix of a column has the eigenvalues of P = J Jᵀ; at the minimum there is no other part."""
+    return Proof(
+        prove_eigenvalues().lemmas,
+        "J^T h J and h J J^T = h P share their eigenvalues other than 0; the largest is h (v^2 + |w|^2). With "
+        "uncorrelated inputs the Hessian is block diagonal, a block for each column.",
+    )
+
+
+def prove_frobenius() -> Proof:
+    """tr P² of a column, and that the three figures differ by a factor c at most."""
+    square = Lemma(
+        "tr(P^2) = (c - 1) v^4 + (v^2 + |w|^2)^2, every c",
+        Eq(fro2, (c - 1) * p**2 + (p + q) ** 2),
+        {
+            "P = v^2 I + w w^T: tr(P^2) = v^4 tr(I) + 2 v^2 tr(w w^T) + tr(w w^T w w^T)": Eq(
+                fro2, p**2 * identity + 2 * p * outer + outer2
+            ),
+            "tr(I) = c": Eq(identity, c),
+            "tr(w w^T) = |w|^2": Eq(outer, q),
+            "tr(w w^T w w^T) = |w|^4": Eq(outer2, q**2),
+        },
+    )
+    return Proof((square, *prove_order().lemmas), prove_order().conclusion)
 
 
 def prove_order() -> Proof:
@@ -119,6 +147,7 @@ claim = Claim(
             holds=True,
             space=AT_MINIMUM,
             margin=top_margin,
+            proof=prove_top,
         ),
         Scope(
             "top-eigenvalue-anywhere",
@@ -135,7 +164,7 @@ claim = Claim(
             holds=True,
             space=AT_MINIMUM,
             margin=frobenius_margin,
-            proof=prove_order,
+            proof=prove_frobenius,
         ),
     ),
 )

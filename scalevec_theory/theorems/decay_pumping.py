@@ -287,8 +287,8 @@ claim = Claim(
         ),
         Scope(
             "flow-rate",
-            "From v = 1 and W = 0, where the valley is met up to order λ, it grows by 2λR² per unit time to a relative 4λ "
-            "once λt ≥ 4; so v² ~ 2R√(λt).",
+            "From v = 1 and W = 0, where the valley is met up to order λ, it grows by 2λR² per unit time to a "
+            "relative 4λ once λt ≥ 4; so v² ~ 2R√(λt).",
             holds=True,
             space=VALLEY,
             margin=w_only_margin,

@@ -11,7 +11,8 @@ import torch
 from figures import style
 from scalevec_theory.claim import NotRun
 from simulations.claims.real_models import STEP, descent_error, toy_model
-from simulations.real_models import conserved, gradient_flow, parts
+from simulations.models.conserved import conserved, parts
+from simulations.models.toys import gradient_flow
 
 FAMILIES = ("gpt2", "llama", "qwen3", "gemma2", "olmo2", "mixtral", "falcon-h1-rms")
 END = 0.05

@@ -16,22 +16,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from scalevec_theory.claim import Claim, Counterexample, Evidence, NotRun, Scope, Setting, measured
-from simulations.norm_consumers import Norm
-from simulations.real_models import (
-    absorb,
-    build,
-    conserved,
-    effective_scale,
-    gradient_flow,
-    increment,
-    loss_gradient,
-    move_scale,
-    norms_of,
-    parts,
-    random_tokens,
-    relative_change,
-    untie,
-)
+from simulations.models.conserved import conserved, increment, parts
+from simulations.models.folding import absorb, effective_scale, move_scale
+from simulations.models.toys import build, gradient_flow, loss_gradient, norms_of, random_tokens, relative_change, untie
+from simulations.models.trace import Norm
 
 DRIFT = 1e-8
 """Most that a conserved quantity may move along the integrated flow."""

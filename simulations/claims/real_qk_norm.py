@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.theorems.dual_norm_placement import dual_norm
 from simulations.claims.real_models import ALIVE, ROUNDING, evidence, toy_model
-from simulations.norm_consumers import Norm
-from simulations.real_models import effective_scale, move_scale, relative_change
+from simulations.models.folding import effective_scale, move_scale
+from simulations.models.toys import relative_change
+from simulations.models.trace import Norm
 
 
 class PerHeadDualNorm(nn.Module):

@@ -14,8 +14,8 @@ import torch
 from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.redundancy import Redundancies, redundancies
 from simulations.claims.real_models import evidence, toy_model
-from simulations.norm_consumers import trace_norms
-from simulations.real_models import build, logits
+from simulations.models.toys import build, logits
+from simulations.models.trace import trace_norms
 
 EXACT, NEEDED = 1e-8, 1e-4
 """Logits may change by no more under a symmetry found, and must change by more if one of its sites is left out."""

@@ -17,24 +17,21 @@ from scalevec_theory.claim import NotRun
 from scalevec_theory.decoder_shapes import Decoder
 from simulations.claims import real_models as claims
 from simulations.claims import real_qk_norm
-from simulations.norm_consumers import trace_norms, untouched
-from simulations.real_models import (
+from simulations.models.conserved import conserved, increment
+from simulations.models.folding import absorb, effective_scale, move_scale
+from simulations.models.toys import (
     FAMILIES,
     Float64,
-    absorb,
     build,
-    conserved,
-    effective_scale,
     gradient_flow,
-    increment,
     logits,
     loss_gradient,
-    move_scale,
     norms_of,
     random_tokens,
     relative_change,
     untie,
 )
+from simulations.models.trace import trace_norms, untouched
 
 POST = "post_attention_layernorm"
 QKV = "self_attn.q_proj self_attn.k_proj self_attn.v_proj"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from simulations.norm_consumers import Norm, trace_norms
+from simulations.models.trace import Norm, trace_norms
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -164,92 +163,10 @@ def loss_gradient(model: PreTrainedModel, tokens: Tensor) -> dict[str, Tensor]:
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), gradients, strict=True)}
 
 
-# Rescaling a norm against its consumers ----------------------------------------------------------------------------
-
-
-def effective_scale(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
-    """offset + w, in the shape of the norm's scale.  Raises ValueError if the norm has none."""
-    if norm.scale is None:
-        raise ValueError(f"{norm.module}: this norm has no scale")
-    return norm.offset + state[norm.scale]
-
-
-def move_scale(model: PreTrainedModel, norm: Norm, factor: Tensor) -> None:
-    """Multiply the consumers of each channel by ``factor`` and divide the norm's effective scale and its bias by it."""
-    named = dict(model.named_parameters())
-    with torch.no_grad():
-        moved = effective_scale(norm, named) / factor
-        named[str(norm.scale)].copy_(moved - norm.offset)
-        if norm.bias is not None:
-            named[norm.bias].div_(factor)
-        for consumer in norm.consumers:
-            weight = named[consumer.parameter].movedim(consumer.axis, -1)
-            weight.mul_(torch.where(consumer.channels >= 0, factor.flatten()[consumer.channels], 1.0))
-
-
-def absorb(model: PreTrainedModel, norm: Norm) -> None:
-    """Fold the norm's scale into its consumers and its bias into theirs (created where there is none).
-
-    Raises
-    ------
-    ValueError : a consumer of a norm with a bias is not the ``weight`` of a module that takes a ``bias``.
-    """
-    named = dict(model.named_parameters())
-    move_scale(model, norm, effective_scale(norm, named).detach())
-    if norm.bias is None:
-        return
-    with torch.no_grad():
-        shift = named[norm.bias]
-        for consumer in norm.consumers:
-            path, _, name = consumer.parameter.rpartition(".")
-            owner: Any = model.get_submodule(path)
-            weight = named[consumer.parameter]
-            if name != "weight" or weight.ndim != 2 or not hasattr(owner, "bias"):
-                raise ValueError(f"{consumer.parameter}: its module takes no bias to which {norm.bias} could be moved")
-            moved = weight.movedim(consumer.axis, -1) @ shift[consumer.channels]
-            owner.bias = nn.Parameter(moved if owner.bias is None else owner.bias + moved)
-        shift.zero_()
-
-
 def untie(model: PreTrainedModel) -> None:
     """Give the output embedding its own copy of a weight shared with the input embedding."""
     head = model.get_output_embeddings()
     head.weight = nn.Parameter(head.weight.detach().clone())
-
-
-# The conserved quantity --------------------------------------------------------------------------------------------
-
-
-def conserved(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
-    """Q_j = (offset + w_j)² + b_j² − Σ ‖consumer columns of channel j‖², one entry per channel of the norm.
-
-    Gradient flow keeps it if the scale and its consumers are free to rescale (`Norm.absorbable`); arXiv 2605.26895
-    states it for one consumer.
-    """
-    scale_part, consumer_part = parts(norm, state)
-    return scale_part - consumer_part
-
-
-def parts(norm: Norm, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The two parts whose difference is `conserved`."""
-    scale_part = effective_scale(norm, state).flatten() ** 2
-    if norm.bias is not None:
-        scale_part = scale_part + state[norm.bias].flatten() ** 2
-    consumer_part = torch.zeros_like(scale_part)
-    for consumer in norm.consumers:
-        squares = state[consumer.parameter].movedim(consumer.axis, 0).flatten(1).pow(2).sum(1)
-        met = consumer.channels >= 0
-        consumer_part = consumer_part.index_add(0, consumer.channels[met], squares[met])
-    return scale_part, consumer_part
-
-
-def increment(norm: Norm, gradient: Mapping[str, Tensor], step: float) -> Tensor:
-    """What one step of gradient descent adds to `conserved`, exactly: step² times its quadratic form on the gradient.
-
-    (With one consumer this is η²(⟨w_j,g_j⟩² − v_j²‖g_j‖²).)  The part linear in the step is −2 step times the
-    derivative of Q along the gradient, which the law says is zero.
-    """
-    return step**2 * conserved(replace(norm, offset=0.0), gradient)
 
 
 def gradient_flow(

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simulations.norm_consumers import trace_norms, untouched
-from simulations.real_models import move_scale
+from simulations.models.folding import move_scale
+from simulations.models.trace import trace_norms, untouched
 
 D = 6
 

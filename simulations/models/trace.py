@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from simulations.norm_probe import find_norms
+from simulations.models.probe import find_norms
 
 Role = Literal["input", "output", "mixed", "none"]
 

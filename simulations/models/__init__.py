@@ -1,0 +1,1 @@
+"""Real models: find their norm scales, fold, attach, decay and predict them."""

@@ -15,7 +15,7 @@ from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.redundancy import Redundancies, redundancies
 from simulations.claims.real_models import evidence, toy_model
 from simulations.models.toys import build, logits
-from simulations.models.trace import trace_norms
+from simulations.models.trace import trace
 
 EXACT, NEEDED = 1e-8, 1e-4
 """Logits may change by no more under a symmetry found, and must change by more if one of its sites is left out."""
@@ -34,7 +34,7 @@ def found(family: str, seed: int, offsets: bool = True, null: float = 1e-10) -> 
     vocabulary = model.get_input_embeddings().weight.shape[0]
     order = torch.randperm(2 * vocabulary, generator=torch.Generator().manual_seed(seed))
     tokens = torch.arange(vocabulary).repeat(2)[order].reshape(2, -1)
-    norms = trace_norms(model, lambda: logits(model, tokens)) if offsets else []
+    norms = trace(model).norms if offsets else ()
     known = {str(n.scale): n.offset for n in norms if n.offset}
     return redundancies(model, lambda: logits(model, tokens), offsets=known, null=null, seed=seed)
 

@@ -6,6 +6,7 @@ the output; the scale w multiplies it by offset + w, which is read off at w = 0,
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
+from torch.nn.utils.parametrize import is_parametrized
+from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 
 @dataclass(frozen=True)
@@ -30,42 +32,64 @@ class NormModule:
 def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModule]:
     """The norms among the innermost modules of ``model`` that ``forward()`` calls, in order of first use.
 
+    A parametrized module counts as innermost; its scale is then the parametrized tensor.
+
     Raises
     ------
     ValueError : a module that normalises has a parameter that is neither a scale nor a bias of its output's last axes.
     """
-    calls: dict[nn.Module, Callable[..., Any]] = {}
+    calls: dict[nn.Module, tuple[Any, Any]] = {}
 
-    def record(module: nn.Module, args: Any, kwargs: Any) -> None:
-        if module not in calls and (call := _replay(module, args, kwargs)):
-            calls[module] = call
+    def record(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
+        x: Any = next(iter(tree_leaves((args, kwargs))), None)
+        if module not in calls and _is_batch(x) and _is_batch(out) and x.shape == out.shape:
+            calls[module] = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, (args, kwargs))
 
-    names = {m: name for name, m in model.named_modules() if not any(True for _ in m.children())}
-    hooks = [m.register_forward_pre_hook(record, with_kwargs=True) for m in names]
+    names = {
+        m: name for name, m in model.named_modules() if all(n == "parametrizations" for n, _ in m.named_children())
+    }
+    hooks = [m.register_forward_hook(record, with_kwargs=True) for m in names if ".parametrizations" not in names[m]]
     try:
         forward()
     finally:
         for hook in hooks:
             hook.remove()
-    return [_describe(names[m], m, call) for m, call in calls.items() if _is_norm(call)]
+    found = []
+    for module, arguments in calls.items():
+        plain = _plain_copy(module)
+        call = _replay(plain, *arguments)
+        if _is_norm(call):
+            found.append(_describe(names[module], module, plain, call))
+    return found
 
 
-def _replay(module: nn.Module, args: Any, kwargs: Any) -> Callable[..., Any] | None:
-    """The recorded call with its first argument replaced by a fixed random one, as a function of that one's size.
+def _is_batch(t: object) -> bool:
+    return isinstance(t, Tensor) and t.is_floating_point() and t.ndim >= 2
 
-    None if the first argument is no matrix of floats.
-    """
-    leaves = [t.clone() if isinstance(t, Tensor) else t for t in tree_leaves((args, kwargs))]
-    if not leaves or not isinstance(leaves[0], Tensor) or not leaves[0].is_floating_point() or leaves[0].ndim < 2:
-        return None
+
+def _plain_copy(module: nn.Module) -> nn.Module:
+    """A copy in float64, in which what low precision or saturation blurs can be told; parametrizations are baked in."""
+    plain = copy.deepcopy(module).double()
+    if is_parametrized(plain):
+        baked = {name: nn.Parameter(getattr(plain, name)) for name in plain.parametrizations}  # type: ignore[union-attr]
+        # Not torch's own removal: that takes the property from the class, which the original shares.
+        del plain.parametrizations
+        plain.__class__ = type(plain).__bases__[0]
+        for name, value in baked.items():
+            plain.register_parameter(name, value)
+    return plain
+
+
+def _replay(module: nn.Module, args: Any, kwargs: Any) -> Callable[..., Any]:
+    """The recorded call with its first argument replaced by a fixed random one, as a function of that one's size."""
+    leaves = [t.double() if isinstance(t, Tensor) and t.is_floating_point() else t for t in tree_leaves((args, kwargs))]
     structure = tree_structure((args, kwargs))
     x = torch.randn(leaves[0].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(leaves[0])
 
     def call(size: float, roll: int = 0) -> Any:
         rest = [t.clone() if isinstance(t, Tensor) else t for t in leaves[1:]]
         a, k = tree_unflatten([size * x.roll(roll, -1), *rest], structure)
-        out = module(*a, **k)
-        return out if isinstance(out, Tensor) and out.shape == x.shape and out.is_floating_point() else None
+        return module(*a, **k).double()
 
     return call
 
@@ -78,11 +102,11 @@ def _is_norm(call: Callable[..., Any]) -> bool:
     """
     small, large, rolled = call(8.0), call(2.0**20), call(8.0, roll=1)
     close = partial(torch.allclose, rtol=1e-3, atol=1e-3)
-    return small is not None and close(small, large) and not close(small, rolled)
+    return close(small, large) and not close(small, rolled)
 
 
-def _describe(name: str, module: nn.Module, call: Callable[..., Any]) -> NormModule:
-    """Probe each parameter at 0, 1 and 2: a bias adds 1 per unit, a scale multiplies by offset + w."""
+def _describe(name: str, original: nn.Module, module: nn.Module, call: Callable[..., Any]) -> NormModule:
+    """Probe each parameter of a copy, which ``call`` runs: a bias adds 1 per unit, a scale multiplies by offset + w."""
     close = partial(torch.allclose, rtol=1e-3, atol=1e-4)
 
     def response(parameter: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +127,7 @@ def _describe(name: str, module: nn.Module, call: Callable[..., Any]) -> NormMod
         raise ValueError(f"{name}: parameters {', '.join(full.values())}; expected at most one scale and one bias")
     bias = full[biases[0]] if biases else None
     if not scales:
-        return NormModule(name, module, None, bias, 0.0)
+        return NormModule(name, original, None, bias, 0.0)
     scale, shape = module.get_parameter(scales[0]), call(8.0).shape
     if shape[len(shape) - scale.ndim :] != scale.shape:
         raise ValueError(f"{full[scales[0]]}: shape {tuple(scale.shape)} does not end the output's {tuple(shape)}")
@@ -112,4 +136,4 @@ def _describe(name: str, module: nn.Module, call: Callable[..., Any]) -> NormMod
         at_zero = at_zero - module.get_parameter(biases[0])
     offset = float((at_zero * per_unit).sum() / (per_unit * per_unit).sum())
     offset = float(round(offset)) if abs(offset - round(offset)) < 1e-3 else offset
-    return NormModule(name, module, full[scales[0]], bias, offset + 0.0)
+    return NormModule(name, original, full[scales[0]], bias, offset + 0.0)

@@ -16,7 +16,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from simulations.models.trace import Norm, trace_norms
+from simulations.models.trace import Norm, trace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -151,8 +151,7 @@ def relative_change(before: PreTrainedModel, after: PreTrainedModel, tokens: Ten
 
 def norms_of(model: PreTrainedModel) -> list[Norm]:
     """The norms of a toy model, traced on enough tokens that every expert gets one."""
-    tokens = random_tokens(model, 2, 24, seed=0)
-    return trace_norms(model, lambda: logits(model, tokens))
+    return list(trace(model).norms)
 
 
 def loss_gradient(model: PreTrainedModel, tokens: Tensor) -> dict[str, Tensor]:

@@ -1,16 +1,19 @@
-"""Which parameters consume which norm, read off the data flow of one forward pass; no name or class is consulted.
+"""What a model does with its parameters and with its norms' outputs, read off the data flow of one forward pass.
 
-Every entry of a norm's output carries the number of its channel, every entry of a parameter its own number; views,
-gathers, splits and concatenations are replayed on these numbers.  Where the two meet in a matrix product, each
-parameter entry learns which channel it multiplies, whatever the layout (fused, transposed, stacked experts).
+No name or class is consulted.  Every entry of a norm's output carries the number of its channel; every entry of a
+parameter carries its index along each axis.  Views, gathers, splits and concatenations are replayed on these numbers.
+Where the two meet in a matrix product, each index of the parameter learns which channel it multiplies, whatever the
+layout (fused, transposed, stacked experts).  The indices along one axis are one broadcast row of numbers, so that
+models of a billion parameters can be traced.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -19,17 +22,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from simulations.models.probe import find_norms
+from simulations.models.running import Example, call, evaluation_mode, example_input, run
 
 Role = Literal["input", "output", "mixed", "none"]
+Kind = Literal["matrix", "convolution", "embedding", "scale", "bias", "vector", "unread"]
 
 NONE = -1
 COPY = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
-REARRANGE = {
-    "view", "_unsafe_view", "reshape", "t", "transpose", "permute", "expand", "repeat", "squeeze", "unsqueeze", "flip",
-    "slice", "select", "split", "split_with_sizes", "unbind", "index", "index_select", "gather", "cat", "stack", "roll",
-    "unfold",
+RESHAPE = {"view", "_unsafe_view", "reshape"}
+REARRANGE = RESHAPE | {
+    "t", "transpose", "permute", "expand", "repeat", "squeeze", "unsqueeze", "flip", "slice", "select", "split",
+    "split_with_sizes", "unbind", "index", "index_select", "gather", "cat", "stack", "roll", "unfold",
 }  # fmt: skip
 ELEMENTWISE = {"mul", "div", "neg", "add", "sub"}
+# What may come between the last product and what the model returns: soft-capping, and a loss.
+AFTER_HEAD = {"mul", "div", "tanh", "add", "_log_softmax", "nll_loss_forward", "mean", "sum"}
 SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full"}
 # Where the two factors of a matrix product stand among an operation's arguments.
 PRODUCT = {
@@ -47,7 +54,8 @@ class Consumer:
     """A parameter that multiplies the norm's output in a matrix product.
 
     ``channels[i]`` is the norm's channel that index i along ``axis`` multiplies (−1: none).  ``names`` are all the
-    parameter's names, ``parameter`` the first; ``also_used_by`` are the operations that use it for something else.
+    parameter's names, ``parameter`` the first; ``also_used_by`` are the operations that use it for something else, and
+    the other norms that it consumes.
     """
 
     parameter: str
@@ -88,21 +96,73 @@ class Norm:
         return self.role == "input" and not any(c.also_used_by for c in self.consumers)
 
 
-def trace_norms(model: nn.Module, forward: Callable[[], object]) -> list[Norm]:
-    """Every norm of ``model`` that ``forward()`` runs, with its role and consumers, in order of first use.
+@dataclass(frozen=True)
+class Use:
+    """What one parameter is used for.
 
-    ``forward`` runs the model once and returns what it returned, on inputs long enough that every expert of a mixture
-    gets a token: a parameter that the pass does not read (`untouched`) cannot be seen to consume anything.
+    Attributes
+    ----------
+    parameter, names : the first of its names, and all of them.
+    kind : ``matrix`` (of two or more axes, in a matrix product), ``convolution``, ``embedding`` (rows looked up, and
+        not also a matrix), ``scale`` or ``bias`` (of a norm), ``unread`` (the pass did not read it) or ``vector``
+        (everything else, used entry by entry, of whatever shape: biases, decay rates, gates, sinks, multipliers).
+    input_axis : of a matrix, the axis that the product sums over; None for the others, and where it is not one axis.
+    operations : the operations that read it.
+    returned : whether the model returns (or makes its loss of) the parameter's product: the output head.
+    """
+
+    parameter: str
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    kind: Kind
+    input_axis: int | None
+    operations: tuple[str, ...]
+    returned: bool
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The norms of a model in order of first use, and the use of every parameter by its first name."""
+
+    norms: tuple[Norm, ...]
+    uses: Mapping[str, Use]
+
+    @property
+    def unread(self) -> list[str]:
+        """Parameters that the pass did not read: nothing is known of them."""
+        return [name for name, use in self.uses.items() if use.kind == "unread"]
+
+
+def trace(model: nn.Module, example: Example | None = None) -> Trace:
+    """Run ``model`` on ``example`` in evaluation mode and see what becomes of norms and parameters.
+
+    The example must be long enough that every expert of a mixture gets a token: of a parameter that is not read
+    (`Trace.unread`) nothing can be seen.  The model is left as it was.
+
+    Parameters
+    ----------
+    example : a tensor (the one argument), a tuple or list (positional arguments) or a mapping (keyword arguments).
+        None: random tokens, for a language model of `transformers`; as many as it takes to read every parameter, up to
+        1,536.
 
     Raises
     ------
-    ValueError : ``model`` is in training mode (dropout hides linearity), or a module that normalises has a parameter
-        that is neither a scale nor a bias of the last axes of its output.
+    ValueError : the model does not run on ``example``, or a module that normalises has a parameter that is neither a
+        scale nor a bias of the last axes of its output.
     """
-    if model.training:
-        raise ValueError("model.training=True: expected a model in evaluation mode")
-    with torch.no_grad():
-        norms = find_norms(model, forward)
+    if example is None:
+        found = _trace(model, example_input(model, batch=2))
+        for batch in (16, 64):
+            if not found.unread:
+                break
+            found = _trace(model, example_input(model, batch=batch))
+        return found
+    return _trace(model, example)
+
+
+def _trace(model: nn.Module, example: Example) -> Trace:
+    with torch.no_grad(), evaluation_mode(model):
+        norms = find_norms(model, partial(run, model, example))
         flow = _Flow(model)
         hooks = []
         for norm in norms:
@@ -110,7 +170,7 @@ def trace_norms(model: nn.Module, forward: Callable[[], object]) -> list[Norm]:
             hooks.append(norm.module.register_forward_hook(partial(flow.leave, norm.name)))
         try:
             with flow:
-                flow.finish(forward())
+                flow.finish(call(model, example))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -120,21 +180,15 @@ def trace_norms(model: nn.Module, forward: Callable[[], object]) -> list[Norm]:
         others = tuple(sorted(flow.others[norm.name]))
         kind = type(norm.module).__name__
         found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others))
-    return found
-
-
-def untouched(model: nn.Module, forward: Callable[[], object]) -> list[str]:
-    """Names of the parameters that ``forward()`` never reads: a trace of that pass says nothing about them."""
-    with torch.no_grad(), _Flow(model) as flow:
-        forward()
-    return [names[0] for i, names in enumerate(flow.names) if i not in flow.read]
+    return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
 
 
 @dataclass(frozen=True)
 class _Marks:
-    """Numbers of a tensor's entries, in the tensor's shape (None: channels were mixed), and the sources they are of."""
+    """What a tensor's entries are: ``numbers`` has a tensor of the tensor's shape for each axis of its sources, or is
+    None where entries were mixed."""
 
-    numbers: Tensor | None
+    numbers: tuple[Tensor, ...] | None
     sources: frozenset[Any]
 
 
@@ -156,6 +210,8 @@ class _Table:
 
 
 class _Flow(TorchDispatchMode):
+    """Index i along axis a of a parameter is its *slot* number ``slot[parameter][a] + i``."""
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         names: dict[Tensor, list[str]] = defaultdict(list)
@@ -163,15 +219,19 @@ class _Flow(TorchDispatchMode):
             names[parameter].append(name)
         self.names = list(names.values())
         self.parameters = list(names)
-        self.activations, self.weights = _Table(), _Table()
-        self.start: list[int] = []
+        self.activations, self.weights, self.products = _Table(), _Table(), _Table()
+        self.slot: list[list[int]] = []
         total = 0
         for i, p in enumerate(self.parameters):
-            self.start.append(total)
-            self.weights.set(p, _Marks(torch.arange(total, total + p.numel()).reshape(p.shape), frozenset([i])))
-            total += p.numel()
-        self.met = torch.full((total,), NONE)
-        self.read: set[int] = set()
+            *starts, end = accumulate(p.shape, initial=total)
+            self.slot.append(starts)
+            self.weights.set(p, _Marks(tuple(_along(p, a, s) for a, s in enumerate(starts)), frozenset([i])))
+            total = end
+        self.met: dict[str, Tensor] = defaultdict(lambda: torch.full((total,), NONE))
+        self.irregular: dict[str, Tensor] = defaultdict(lambda: torch.zeros(total, dtype=torch.bool))
+        self.summed: dict[int, set[int]] = defaultdict(set)
+        self.operations: dict[int, set[str]] = defaultdict(set)
+        self.returned: set[int] = set()
         self.channels: dict[str, tuple[int, int]] = {}
         self.others: dict[str, set[str]] = defaultdict(set)
         self.also: dict[int, set[str]] = defaultdict(set)
@@ -184,8 +244,8 @@ class _Flow(TorchDispatchMode):
         self.inside = None
         shape = next((p.shape for p in module.parameters()), out.shape[-1:])
         first = self.channels.setdefault(norm, (sum(n for _, n in self.channels.values()), shape.numel()))[0]
-        numbers = torch.arange(first, first + shape.numel()).reshape(shape).expand(out.shape)
-        self.activations.set(out, _Marks(numbers, frozenset([norm])))
+        numbers = torch.arange(first, first + shape.numel(), device=out.device).reshape(shape).expand(out.shape)
+        self.activations.set(out, _Marks((numbers,), frozenset([norm])))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -195,12 +255,11 @@ class _Flow(TorchDispatchMode):
             return out
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         active, weights = self.activations.among(tensors), self.weights.among(tensors)
-        self.read.update(*(w.sources for w in weights))
         if self.inside is not None:
-            self._stop(f"norm {self.inside}", active, [])
+            self._stop(f"norm {self.inside}", active, weights)
         elif name in PRODUCT:
             left, right = (args[i] for i in PRODUCT[name])
-            self._product(name, left, right)
+            self._product(name, left, right, out)
             rest = [t for t in tensors if t is not left and t is not right]
             self._stop(name, self.activations.among(rest), self.weights.among(rest))
         else:
@@ -208,10 +267,16 @@ class _Flow(TorchDispatchMode):
                 self._stop(name, active, [])
             if weights and not self._follow(self.weights, func, name, args, kwargs, out):
                 self._stop(name, [], weights)
+            made = {m.sources: m for m in self.products.among(tensors)}
+            if len(made) == 1 and name in AFTER_HEAD | COPY | REARRANGE:
+                for t in tree_leaves(out):
+                    self.products.set(t, next(iter(made.values())))
         return out
 
     def finish(self, returned: object) -> None:
-        self._stop("returned", self.activations.among(tree_leaves(returned)), [])
+        leaves = tree_leaves(returned)
+        self._stop("returned", self.activations.among(leaves), [])
+        self.returned = {i for marks in self.products.among(leaves) for i in marks.sources}
 
     def _stop(self, name: str, active: Sequence[_Marks], weights: Sequence[_Marks]) -> None:
         for marks in active:
@@ -220,6 +285,7 @@ class _Flow(TorchDispatchMode):
         for marks in weights:
             for i in marks.sources:
                 self.also[i].add(name)
+                self.operations[i].add(name)
 
     def _follow(self, table: _Table, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> bool:
         """Mark the results of an operation that passes each entry on unmixed; False if it is no such operation."""
@@ -229,19 +295,14 @@ class _Flow(TorchDispatchMode):
         if name in REARRANGE:
             marked = table.among(tree_leaves((args, kwargs)))
             sources = frozenset().union(*(m.sources for m in marked))
-            if any(m.numbers is None for m in marked):
-                for t in tree_leaves(out):
-                    table.set(t, _Marks(None, sources))
-                return True
-
-            def numbers(t: Any) -> Any:
-                if (marks := table.get(t)) is not None:
-                    return marks.numbers
-                return torch.full(t.shape, NONE) if isinstance(t, Tensor) and t.is_floating_point() else t
-
-            moved = func(*tree_map(numbers, args), **tree_map(numbers, kwargs))
-            for t, n in zip(tree_leaves(out), tree_leaves(moved), strict=True):
-                table.set(t, _Marks(n, sources))
+            moved: list[list[Tensor]] = []
+            if all(m.numbers is not None for m in marked):
+                moved = [
+                    _rearrange(func, name, *tree_map(partial(_number, table, axis), (args, kwargs)))
+                    for axis in range(max(len(m.numbers or ()) for m in marked))
+                ]
+            for place, t in enumerate(tree_leaves(out)):
+                table.set(t, _Marks(tuple(numbers[place] for numbers in moved) or None, sources))
             return True
         if name in ELEMENTWISE:
             marks = self._elementwise(table, name, args, out)
@@ -251,53 +312,149 @@ class _Flow(TorchDispatchMode):
         return False
 
     def _elementwise(self, table: _Table, name: str, args: Any, out: Tensor) -> _Marks | None:
-        """Products with, and quotients by, anything unmarked keep the marks; sums keep them only among equals."""
-        marked = table.among(args)
-        numbers = [None if m.numbers is None else m.numbers.expand(out.shape) for m in marked]
-        if name in ("mul", "div", "neg") and len(marked) == 1 and (name != "div" or table.get(args[0])):
+        """Products with, and quotients by, anything unmarked keep the marks; sums keep them only among equals.
+
+        A parameter that is multiplied by a smaller one, as by a multiplier of its rows, is still that parameter.
+        """
+        tensors = [t for t in args if isinstance(t, Tensor) and table.get(t) is not None]
+        if table is self.weights and name in ("mul", "div") and len(tensors) == 2:
+            first, second = tensors
+            if second.numel() < first.numel() == out.numel() or (
+                name == "mul" and first.numel() < second.numel() == out.numel()
+            ):
+                large, small = (first, second) if first.numel() > second.numel() else (second, first)
+                self._stop(name, [], self.weights.among([small]))
+                tensors = [large]
+        marked = table.among(tensors)
+        numbers = [m.numbers and tuple(n.expand(out.shape) for n in m.numbers) for m in marked]
+        if name in ("mul", "div", "neg") and len(marked) == 1 and (name != "div" or tensors[0] is args[0]):
             return _Marks(numbers[0], marked[0].sources)
         if name in ("add", "sub") and len(marked) == 2 and marked[0].sources == marked[1].sources:
-            first, second = numbers
-            same = first is not None and second is not None and torch.equal(first, second)
-            return _Marks(first if same else None, marked[0].sources)
+            one, two = numbers
+            same = one is not None and two is not None and all(map(torch.equal, one, two))
+            return _Marks(one if same else None, marked[0].sources)
         return None
 
-    def _product(self, name: str, left: Tensor, right: Tensor) -> None:
+    def _product(self, name: str, left: Tensor, right: Tensor, out: Tensor) -> None:
+        for tensor, transposed in ((left, True), (right, False)):
+            if marks := self.weights.get(tensor):
+                self._record_sum(name, marks, transposed)
+                self.products.set(out, marks)
         if (x := self.activations.get(left)) and (w := self.weights.get(right)):
-            met = self._meet(x.numbers, w.numbers)
+            met = self._meet(x, w, False)
         elif (x := self.activations.get(right)) and (w := self.weights.get(left)):
-            met = self._meet(*(n if n is None else n.transpose(-1, -2) for n in (x.numbers, w.numbers)))
+            met = self._meet(x, w, True)
         else:
             self._stop(name, self.activations.among([left, right]), self.weights.among([left, right]))
             return
         if not met:
             self._stop(name, [x], [w])
 
-    def _meet(self, x: Tensor | None, w: Tensor | None) -> bool:
-        """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``; whether each parameter entry has met one channel only."""
-        if x is None or w is None or not torch.equal(x, x[..., :1, :].expand(x.shape)):
+    def _record_sum(self, name: str, marks: _Marks, transposed: bool) -> None:
+        """Note the axes of the parameter that run along the summed axis of a product, ``(…, k, m)`` by its columns."""
+        for i in marks.sources:
+            self.operations[i].add(name)
+            for axis, numbers in enumerate(marks.numbers or ()):
+                n = numbers.transpose(-1, -2) if transposed else numbers
+                if axis < len(self.slot[i]) and bool((n[..., 1:, :1] != n[..., :-1, :1]).any()) and _constant(n, -1):
+                    self.summed[i].add(axis)
+
+    def _meet(self, x: _Marks, w: _Marks, transposed: bool) -> bool:
+        """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``; whether each row of x has the same channels."""
+        if x.numbers is None or w.numbers is None:
             return False
-        entry = w >= 0
-        numbers, channel = w[entry], x[..., 0, :, None].expand(w.shape)[entry]
-        known = self.met[numbers]
-        self.met[numbers] = channel
-        return bool(((known == NONE) | (known == channel)).all()) and torch.equal(self.met[numbers], channel)
+        (channels,) = x.numbers
+        channels = channels.transpose(-1, -2) if transposed else channels
+        if not _constant(channels, -2):
+            return False
+        channels = channels[..., 0, :, None]
+        several = channels.shape[-2] > 1 and not _constant(channels, -2)
+        for numbers in w.numbers:
+            n = numbers.transpose(-1, -2) if transposed else numbers
+            if _constant(n, -1):
+                n = n[..., :1]
+            c, every = channels, several and _constant(n, -2)
+            if every:  # each index meets every channel: two show it
+                n, c = n[..., :2, :], channels[..., [0, -1], :]
+            slots, channel = (t.flatten().cpu() for t in torch.broadcast_tensors(n, c))
+            channel, slots = channel[slots >= 0], slots[slots >= 0]
+            for norm in x.sources:
+                met = self.met[norm]
+                known = met[slots]
+                met[slots] = channel
+                clash = (met[slots] != channel) | ((known != NONE) & (known != channel))
+                self.irregular[norm][slots[clash]] = True
+        return True
 
     def consumers(self, norm: str) -> tuple[Consumer, ...]:
         first, size = self.channels[norm]
         found = []
         for i, p in enumerate(self.parameters):
-            met = self.met[self.start[i] : self.start[i] + p.numel()].reshape(p.shape) - first
-            met = torch.where((met >= 0) & (met < size), met, NONE)
-            if (met == NONE).all():
-                continue
-            for axis in range(p.ndim):
-                channels = met.movedim(axis, 0).reshape(p.shape[axis], -1).amax(-1)
-                along = channels.reshape([-1 if a == axis else 1 for a in range(p.ndim)])
-                if bool(((met == NONE) | (met == along)).all()):
-                    names, also = tuple(self.names[i]), tuple(sorted(self.also[i]))
-                    found.append(Consumer(names[0], tuple(p.shape), axis, channels, names, also))
+            irregular = False
+            for axis, start in enumerate(self.slot[i]):
+                here = slice(start, start + p.shape[axis])
+                met = self.met[norm][here] - first
+                met = torch.where((met >= 0) & (met < size), met, NONE)
+                if (met == NONE).all():
+                    continue
+                if not (irregular := bool(self.irregular[norm][here].any())):
+                    shared = {f"norm {other}" for other in self.channels if other != norm and self._consumes(other, i)}
+                    also = tuple(sorted(self.also[i] | shared))
+                    names = tuple(self.names[i])
+                    found.append(Consumer(names[0], tuple(p.shape), axis, met, names, also))
                     break
-            else:
+            if irregular:
                 self.others[norm].add(f"irregular product with {self.names[i][0]}")
         return tuple(found)
+
+    def _consumes(self, norm: str, i: int) -> bool:
+        if norm not in self.met or not self.slot[i]:
+            return False
+        return bool((self.met[norm][self.slot[i][0] :][: sum(self.parameters[i].shape)] != NONE).any())
+
+    def uses(self, scales: set[str | None], biases: set[str | None]) -> dict[str, Use]:
+        found = {}
+        for i, (p, names) in enumerate(zip(self.parameters, self.names, strict=True)):
+            operations, axes = self.operations[i], self.summed[i]
+            kind: Kind = "vector"
+            if scales & set(names):
+                kind = "scale"
+            elif biases & set(names):
+                kind = "bias"
+            elif not operations:
+                kind = "unread"
+            elif p.ndim > 1 and operations & set(PRODUCT):
+                kind = "matrix"
+            elif "convolution" in operations:
+                kind = "convolution"
+            elif "embedding" in operations:
+                kind = "embedding"
+            axis = next(iter(axes)) if kind == "matrix" and len(axes) == 1 else None
+            shape, done = tuple(p.shape), tuple(sorted(operations))
+            found[names[0]] = Use(names[0], tuple(names), shape, kind, axis, done, i in self.returned)
+        return found
+
+
+def _along(p: Tensor, axis: int, start: int) -> Tensor:
+    """The slots of a parameter's entries along one axis, in its shape but with the memory of one row."""
+    row = torch.arange(start, start + p.shape[axis], device=p.device)
+    return row.reshape([-1 if a == axis else 1 for a in range(p.ndim)]).expand(p.shape)
+
+
+def _constant(numbers: Tensor, axis: int) -> bool:
+    """Whether the entries are the same all along ``axis``."""
+    return numbers.stride(axis) == 0 or torch.equal(numbers, numbers.narrow(axis, 0, 1).expand_as(numbers))
+
+
+def _number(table: _Table, axis: int, t: Any) -> Any:
+    """In place of a tensor of floats the numbers of its entries along one axis of their sources."""
+    if not isinstance(t, Tensor):
+        return t
+    if (marks := table.get(t)) is not None and marks.numbers is not None and axis < len(marks.numbers):
+        return marks.numbers[axis]
+    return torch.full((), NONE, device=t.device).expand(t.shape) if t.is_floating_point() else t
+
+
+def _rearrange(func: Any, name: str, args: Any, kwargs: Any) -> list[Tensor]:
+    # Numbers are broadcast views, which the operation that only views may refuse.
+    return tree_leaves(args[0].reshape(args[1]) if name in RESHAPE else func(*args, **kwargs))

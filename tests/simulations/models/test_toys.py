@@ -24,14 +24,13 @@ from simulations.models.toys import (
     Float64,
     build,
     gradient_flow,
-    logits,
     loss_gradient,
     norms_of,
     random_tokens,
     relative_change,
     untie,
 )
-from simulations.models.trace import trace_norms, untouched
+from simulations.models.trace import trace
 
 POST = "post_attention_layernorm"
 QKV = "self_attn.q_proj self_attn.k_proj self_attn.v_proj"
@@ -118,7 +117,7 @@ def test_norms_of_a_family(family):
     norms = norms_of(model)
     second_layer_on = [n for n in norms if ".0." not in n.module]
     assert sorted(map(described, second_layer_on)) == sorted(expected(family))
-    assert untouched(model, lambda: logits(model, random_tokens(model, 2, 24, seed=0))) == []
+    assert trace(model).unread == []
     tokens = random_tokens(model, 1, 8, seed=3)
     for norm in second_layer_on:
         if norm.scale is None:
@@ -143,7 +142,7 @@ def test_consumers_do_not_depend_on_the_attention_and_experts_code(family):
     default.set_attn_implementation("sdpa")
     if family == "mixtral":
         default.set_experts_implementation("grouped_mm")
-    found = trace_norms(default, lambda: default(input_ids=tokens, use_cache=False).logits)
+    found = trace(default, {"input_ids": tokens, "use_cache": False}).norms
     for ours, theirs in zip(norms_of(model), found, strict=True):
         assert (ours.module, ours.role) == (theirs.module, theirs.role)
         assert [(c.parameter, c.axis) for c in ours.consumers] == [(c.parameter, c.axis) for c in theirs.consumers]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from simulations.models.folding import move_scale
-from simulations.models.trace import trace_norms, untouched
+from simulations.models.trace import trace
 
 D = 6
 
@@ -110,7 +110,7 @@ def tokens():
 def made(body, norm=None):
     torch.manual_seed(0)
     model = Model(body, norm).double().eval()
-    return model, lambda: model(tokens())
+    return model
 
 
 def rescaling_changes(model, norm, consumers):
@@ -126,8 +126,8 @@ def rescaling_changes(model, norm, consumers):
 @pytest.mark.parametrize("case", INPUT)
 def test_input_norms_have_the_right_consumers_and_rescale_freely(case):
     body, consumers = INPUT[case]
-    model, forward = made(body)
-    (norm,) = trace_norms(model, forward)
+    model = made(body)
+    (norm,) = trace(model, tokens()).norms
     assert (norm.role, norm.others, norm.absorbable) == ("input", (), True)
     assert {c.parameter: c.axis for c in norm.consumers} == consumers
     assert all(c.channels.tolist() == list(range(D)) for c in norm.consumers)
@@ -141,16 +141,16 @@ def test_input_norms_have_the_right_consumers_and_rescale_freely(case):
 @pytest.mark.parametrize("case", OTHER)
 def test_other_norms_are_mixed_or_output_and_do_not_rescale_freely(case):
     body, role, consumers, others = OTHER[case]
-    model, forward = made(body)
-    (norm,) = trace_norms(model, forward)
+    model = made(body)
+    (norm,) = trace(model, tokens()).norms
     assert (norm.role, set(norm.others), norm.absorbable) == (role, others, False)
     assert {c.parameter: c.axis for c in norm.consumers} == consumers
     assert rescaling_changes(model, norm, norm.consumers) > 1e-3
 
 
 def test_channels_follow_a_permutation():
-    model, forward = made(lambda m, x, y: m.a(y.flip(-1)))
-    (norm,) = trace_norms(model, forward)
+    model = made(lambda m, x, y: m.a(y.flip(-1)))
+    (norm,) = trace(model, tokens()).norms
     assert norm.consumers[0].channels.tolist() == list(range(D))[::-1]
     assert rescaling_changes(model, norm, norm.consumers) < 1e-13
 
@@ -165,7 +165,7 @@ def test_channels_of_two_norms_meet_one_matrix():
             return self.out(torch.cat([self.second(x[..., 2:]), self.first(x[..., :2])], -1))
 
     model = Two().double().eval()
-    second, first = trace_norms(model, lambda: model(tokens()))
+    second, first = trace(model, tokens()).norms
     assert (first.module, first.consumers[0].channels.tolist()) == ("first", [-1, -1, -1, -1, 0, 1])
     assert (second.module, second.consumers[0].channels.tolist()) == ("second", [0, 1, 2, 3, -1, -1])
     assert first.role == second.role == "input"
@@ -182,9 +182,9 @@ def test_channels_of_two_norms_meet_one_matrix():
     ],
 )
 def test_scale_offset_and_bias_are_probed(norm, offset, bias):
-    model, forward = made(lambda m, x, y: m.a(y), norm)
+    model = made(lambda m, x, y: m.a(y), norm)
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    (found,) = trace_norms(model, forward)
+    (found,) = trace(model, tokens()).norms
     assert found.offset == pytest.approx(offset, abs=1e-6) and (found.bias is not None) is bias
     assert found.scale in ("norm.gamma", "norm.weight")
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
@@ -192,8 +192,8 @@ def test_scale_offset_and_bias_are_probed(norm, offset, bias):
 
 
 def test_a_norm_without_scale_has_no_role():
-    model, forward = made(lambda m, x, y: m.a(y), nn.LayerNorm(D, elementwise_affine=False))
-    (norm,) = trace_norms(model, forward)
+    model = made(lambda m, x, y: m.a(y), nn.LayerNorm(D, elementwise_affine=False))
+    (norm,) = trace(model, tokens()).norms
     assert (norm.role, norm.scale, norm.absorbable) == ("none", None, False)
     assert [c.parameter for c in norm.consumers] == ["a.weight"]
 
@@ -209,29 +209,27 @@ class Positions(nn.Module):
     "module", [Positions(), nn.Tanh(), nn.Sigmoid(), nn.Identity(), nn.GELU(), nn.Linear(D, D), nn.Softmax(-1)]
 )
 def test_modules_that_do_not_normalise_are_no_norms(module):
-    model, forward = made(lambda m, x, y: m.a(y), module)
-    assert trace_norms(model, forward) == []
+    model = made(lambda m, x, y: m.a(y), module)
+    assert trace(model, tokens()).norms == ()
 
 
 def test_a_consumer_with_another_use_is_not_absorbable():
-    model, forward = made(
-        lambda m, x, y: F.linear(y + 0 * y, m.embed.weight) + m.embed(torch.zeros(1, dtype=int)).sum()
-    )
-    (norm,) = trace_norms(model, forward)
+    model = made(lambda m, x, y: F.linear(y + 0 * y, m.embed.weight) + m.embed(torch.zeros(1, dtype=int)).sum())
+    (norm,) = trace(model, tokens()).norms
     assert norm.role == "input" and not norm.absorbable
     assert norm.consumers[0].also_used_by == ("embedding",)
     assert rescaling_changes(model, norm, norm.consumers) > 1e-3
 
 
 def test_a_matrix_that_also_multiplies_something_else_is_not_absorbable():
-    model, forward = made(lambda m, x, y: m.a(y) + m.a(x))
-    (norm,) = trace_norms(model, forward)
+    model = made(lambda m, x, y: m.a(y) + m.a(x))
+    (norm,) = trace(model, tokens()).norms
     assert norm.role == "input" and norm.consumers[0].also_used_by == ("mm",) and not norm.absorbable
 
 
 def test_a_parameter_that_meets_two_channels_is_no_consumer_alone():
-    model, forward = made(lambda m, x, y: m.a(y) + m.a(y.flip(-1)))
-    (norm,) = trace_norms(model, forward)
+    model = made(lambda m, x, y: m.a(y) + m.a(y.flip(-1)))
+    (norm,) = trace(model, tokens()).norms
     assert not norm.absorbable and rescaling_changes(model, norm, norm.consumers) > 1e-3
 
 
@@ -245,7 +243,7 @@ def test_a_norm_read_by_a_norm():
             return self.out(self.second(self.first(x)))
 
     model = Chain().double().eval()
-    first, second = trace_norms(model, lambda: model(tokens()))
+    first, second = trace(model, tokens()).norms
     assert (first.role, first.others) == ("output", ("norm second",)) and second.role == "input"
 
 
@@ -259,19 +257,100 @@ def test_two_norms_added_up_are_outputs():
             return self.out(self.first(x) + self.second(x))
 
     model = Sum().double().eval()
-    assert [(n.role, n.others) for n in trace_norms(model, lambda: model(tokens()))] == [("output", ("add",))] * 2
+    assert [(n.role, n.others) for n in trace(model, tokens()).norms] == [("output", ("add",))] * 2
 
 
 def test_parameters_the_pass_does_not_read_are_named():
-    model, forward = made(lambda m, x, y: m.a(y) + torch.zeros_like(m.b.weight).sum())
-    assert set(untouched(model, forward)) == {"b.weight", "experts", "vector", "embed.weight"}
+    model = made(lambda m, x, y: m.a(y) + torch.zeros_like(m.b.weight).sum())
+    assert set(trace(model, tokens()).unread) == {"b.weight", "experts", "vector", "embed.weight"}
 
 
-def test_training_mode_is_refused():
-    model, forward = made(lambda m, x, y: m.a(y))
+def test_a_model_in_training_is_traced_in_evaluation_mode_and_given_back():
+    model = made(lambda m, x, y: m.a(F.dropout(y, 0.5, m.training)))
     model.train()
-    with pytest.raises(ValueError, match=r"model\.training=True: expected a model in evaluation mode"):
-        trace_norms(model, forward)
+    model.b.eval()
+    (norm,) = trace(model, tokens()).norms
+    assert norm.role == "input"
+    assert [m.training for m in (model, model.a, model.b)] == [True, True, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_low_precision_hides_no_norm(dtype):
+    model = made(lambda m, x, y: m.a(y), RMSNorm(offset=1.0, bias=True)).to(dtype)
+    (norm,) = trace(model, tokens().to(dtype)).norms
+    assert (norm.role, norm.scale, norm.bias, norm.offset) == ("input", "norm.gamma", "norm.beta", 1.0)
+
+
+def test_uses_of_parameters_are_told_by_what_is_done_with_them():
+    def body(m, x, y):
+        table = m.embed(torch.tensor([0, 1])).sum()
+        return (m.b.weight @ m.a(y * m.vector.exp()).transpose(-1, -2)).transpose(-1, -2) * 2 + table
+
+    uses = trace(made(body), tokens()).uses
+    assert {name: use.kind for name, use in uses.items()} == {
+        "norm.gamma": "scale",
+        "a.weight": "matrix",
+        "b.weight": "matrix",
+        "vector": "vector",
+        "embed.weight": "embedding",
+        "experts": "unread",
+    }
+    assert uses["a.weight"].input_axis == uses["b.weight"].input_axis == 1
+    assert {name for name, use in uses.items() if use.returned} == {"b.weight"}
+
+
+def test_input_axes_of_matrices_that_no_norm_feeds():
+    def body(m, x, y):
+        stacked = torch.bmm(x.flatten(0, 1)[None].expand(3, -1, -1), m.experts.transpose(1, 2))
+        return x @ m.a.weight + F.linear(x, m.b.weight) + stacked.sum()
+
+    uses = trace(made(body), tokens()).uses
+    assert [uses[name].input_axis for name in ("a.weight", "b.weight", "experts")] == [0, 1, 2]
+
+
+def test_a_matrix_with_multipliers_is_still_that_matrix():
+    model = made(lambda m, x, y: F.linear(y, m.vector[:, None] * m.a.weight * m.embed.weight[0]))
+    found = trace(model, tokens())
+    assert [c.parameter for c in found.norms[0].consumers] == ["a.weight"]
+    kinds = {name: use.kind for name, use in found.uses.items()}
+    assert (kinds["a.weight"], kinds["vector"], kinds["embed.weight"]) == ("matrix", "vector", "vector")
+
+
+def test_a_parametrized_norm_and_consumer_are_seen_as_what_they_make():
+    class Exponential(nn.Module):
+        def forward(self, logarithm):
+            return logarithm.exp()
+
+        def right_inverse(self, weight):
+            return weight.log()
+
+    model = made(lambda m, x, y: m.a(y), nn.LayerNorm(D))
+    nn.utils.parametrize.register_parametrization(model.norm, "weight", Exponential())
+    (norm,) = trace(model, tokens()).norms
+    assert (norm.module, norm.scale, norm.bias, norm.offset) == ("norm", "norm.weight", "norm.bias", 0.0)
+    assert nn.utils.parametrize.is_parametrized(model.norm)
+
+
+def test_norms_that_share_a_matrix_cannot_be_absorbed_one_by_one():
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.a = RMSNorm(), RMSNorm(), nn.Linear(D, D)
+
+        def forward(self, x):
+            return self.a(self.second(self.a(self.first(x)).tanh()))
+
+    first, second = trace(Shared().double(), tokens()).norms
+    assert first.role == second.role == "input" and not first.absorbable and not second.absorbable
+    assert first.consumers[0].also_used_by == ("norm second",)
+
+
+def test_a_model_that_does_not_run_on_the_example_is_named():
+    model = made(lambda m, x, y: m.a(y))
+    with pytest.raises(ValueError, match=r"example: Model does not run on it: RuntimeError"):
+        trace(model, tokens()[..., :3])
+    with pytest.raises(ValueError, match=r"example=None: Model is no language model of transformers"):
+        trace(model)
 
 
 def test_a_norm_with_an_unknown_parameter_is_refused():
@@ -279,6 +358,6 @@ def test_a_norm_with_an_unknown_parameter_is_refused():
         def forward(self, x):
             return super().forward(x) * self.gamma
 
-    model, forward = made(lambda m, x, y: m.a(y), Squared())
+    model = made(lambda m, x, y: m.a(y), Squared())
     with pytest.raises(ValueError, match="norm: its output is not affine in its parameter of shape"):
-        trace_norms(model, forward)
+        trace(model, tokens())

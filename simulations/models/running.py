@@ -1,0 +1,68 @@
+"""Running a model on an example: what an example is, evaluation mode, and examples for language models."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+Example: TypeAlias = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
+
+LENGTH = 24
+"""Tokens of each sequence of an example made here."""
+
+
+def call(model: nn.Module, example: Example) -> Any:
+    """Call the model on a tensor (one argument), a tuple or list (positional) or a mapping (keyword arguments)."""
+    if isinstance(example, Mapping):
+        return model(**example)
+    return model(*example) if isinstance(example, tuple | list) else model(example)
+
+
+def run(model: nn.Module, example: Example) -> Any:
+    """`call`, for the first time.
+
+    Raises
+    ------
+    ValueError : the model raised an error, of any type; its text is part of the message.
+    """
+    try:
+        return call(model, example)
+    except Exception as error:
+        raise ValueError(
+            f"example: {type(model).__name__} does not run on it: {type(error).__name__}: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode (dropout would hide linearity), module by module given back at the end."""
+    training = [m for m in model.modules() if m.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def example_input(model: nn.Module, *, batch: int = 2, length: int = LENGTH, seed: int = 0) -> dict[str, Any]:
+    """Token numbers ``(batch, length)`` for a language model of `transformers`, as its keyword arguments.
+
+    Raises
+    ------
+    ValueError : the model has no input embedding of tokens.
+    """
+    try:
+        vocabulary = model.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    except (AttributeError, NotImplementedError):
+        raise ValueError(
+            f"example=None: {type(model).__name__} is no language model of transformers; expected an example input"
+        ) from None
+    special = min(3, vocabulary - 1)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(special, vocabulary, (batch, length), generator=generator)
+    return {"input_ids": tokens.to(next(model.parameters()).device), "use_cache": False}

@@ -425,7 +425,7 @@ class _Flow(TorchDispatchMode):
                 kind = "unread"
             elif p.ndim > 1 and operations & set(PRODUCT):
                 kind = "matrix"
-            elif "convolution" in operations:
+            elif p.ndim > 1 and "convolution" in operations:
                 kind = "convolution"
             elif "embedding" in operations:
                 kind = "embedding"

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from scalevec_theory.claim import Claim, Counterexample, Evidence, NotRun, Scope, Setting, measured
 from simulations.models.conserved import conserved, increment, parts
-from simulations.models.folding import absorb, effective_scale, move_scale
-from simulations.models.toys import build, gradient_flow, loss_gradient, norms_of, random_tokens, relative_change, untie
+from simulations.models.folding import absorb, effective_scale, move_scale, untie
+from simulations.models.toys import build, gradient_flow, loss_gradient, norms_of, random_tokens, relative_change
 from simulations.models.trace import Norm
 
 DRIFT = 1e-8

@@ -1,14 +1,25 @@
-"""Moving a norm's scale into the parameters that consume its output."""
+"""Moving a norm's scale into the parameters that consume its output, and back.
+
+Source: arXiv 2605.26895 (absorption), stated there for one linear layer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from simulations.models.trace import Norm
+from simulations.models.float64 import EXACT
+from simulations.models.rewriting import change_at_random_scales, examined, rewrite
+from simulations.models.running import Example
+from simulations.models.saving import allow_saving, forbid_saving
+from simulations.models.trace import Consumer, Norm, trace
+
+NEVER_SAVE = "its folded biases have no place there: unfold first, or fold the norms without a bias only"
 
 
 def effective_scale(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
@@ -26,9 +37,34 @@ def move_scale(model: nn.Module, norm: Norm, factor: Tensor) -> None:
         named[str(norm.scale)].copy_(moved - norm.offset)
         if norm.bias is not None:
             named[norm.bias].div_(factor)
+    scale_consumers(model, norm, factor)
+
+
+def scale_consumers(model: nn.Module, norm: Norm, factor: Tensor) -> None:
+    """Multiply what each consumer does to a channel by the channel's ``factor``."""
+    with torch.no_grad():
         for consumer in norm.consumers:
-            weight = named[consumer.parameter].movedim(consumer.axis, -1)
-            weight.mul_(torch.where(consumer.channels >= 0, factor.flatten()[consumer.channels], 1.0))
+            weight = model.get_parameter(consumer.parameter)
+            weight.movedim(consumer.axis, -1).mul_(by_index(consumer, factor, 1.0))
+
+
+def move_bias(model: nn.Module, norm: Norm, shift: Tensor) -> None:
+    """Take ``shift`` off the norm's bias and add its image to the consumers' biases, created where there are none.
+
+    Raises
+    ------
+    ValueError : a consumer has no place for a bias; nothing has been changed then.
+    """
+    places = [_bias_place(model, consumer) for consumer in norm.consumers]
+    named = dict(model.named_parameters())
+    with torch.no_grad():
+        for consumer, owner in zip(norm.consumers, places, strict=True):
+            weight = named[consumer.parameter]
+            moved = weight.movedim(consumer.axis, -1) @ by_index(consumer, shift, 0.0)
+            if owner.bias is None:
+                owner.bias = nn.Parameter(torch.zeros_like(moved), weight.requires_grad)
+            owner.bias.add_(moved)
+        named[str(norm.bias)].sub_(shift)
 
 
 def absorb(model: nn.Module, norm: Norm) -> None:
@@ -36,20 +72,222 @@ def absorb(model: nn.Module, norm: Norm) -> None:
 
     Raises
     ------
-    ValueError : a consumer of a norm with a bias is not the ``weight`` of a module that takes a ``bias``.
+    ValueError : a consumer of a norm with a bias is not the ``weight`` of a module that takes a ``bias``; nothing has
+        been changed then.
     """
     named = dict(model.named_parameters())
-    move_scale(model, norm, effective_scale(norm, named).detach())
-    if norm.bias is None:
-        return
+    if norm.bias is not None:
+        move_bias(model, norm, named[norm.bias].detach().clone())
+    scale_consumers(model, norm, effective_scale(norm, named).detach())
     with torch.no_grad():
-        shift = named[norm.bias]
+        named[str(norm.scale)].fill_(1 - norm.offset)
+
+
+def by_index(consumer: Consumer, channels: Tensor, otherwise: float) -> Tensor:
+    """One number for each channel of a norm, as one for each index along a consumer's axis."""
+    met = consumer.channels.to(channels.device)
+    return torch.where(met >= 0, channels.flatten()[met], otherwise)
+
+
+def owners(model: nn.Module, parameter: str) -> dict[nn.Module, str]:
+    """The modules that hold a parameter (several if it is tied), each with the attribute's name."""
+    wanted = model.get_parameter(parameter)
+    return {m: n for m in model.modules() for n, p in m.named_parameters(recurse=False) if p is wanted}
+
+
+def _bias_place(model: nn.Module, consumer: Consumer) -> Any:
+    """The module whose ``bias`` is added to the consumer's product.  Raises ValueError if there is none."""
+    ((owner, name), *more) = owners(model, consumer.parameter).items()
+    bias = getattr(owner, "bias", False)
+    fits = bias is None or (
+        isinstance(bias, nn.Parameter) and bias.numel() * consumer.channels.numel() == prod(consumer.shape)
+    )
+    if more or name != "weight" or len(consumer.shape) != 2 or not fits:
+        raise ValueError(f"{consumer.parameter}: its module takes no bias to which the norm's could be moved")
+    return owner
+
+
+def refusal(model: nn.Module, norm: Norm) -> str | None:
+    """Why the norm cannot be folded exactly; None if it can."""
+    if norm.scale is None:
+        return "it has no scale"
+    read = ", ".join(norm.others)
+    if not norm.consumers:
+        return f"no parameter is multiplied with its output (read by: {read or 'nothing'})"
+    if norm.others:
+        return f"not only parameters are multiplied with its output (also read by: {read})"
+    for consumer in norm.consumers:
+        if consumer.also_used_by:
+            used = f"{consumer.parameter} is also used by {', '.join(consumer.also_used_by)}"
+            tied = len(owners(model, consumer.parameter)) > 1
+            return f"{used}; it is tied ({', '.join(consumer.names)}): untie first" if tied else used
+    for parameter in filter(None, (norm.scale, norm.bias)):
+        if len(owners(model, parameter)) > 1:
+            return f"{parameter} belongs to other modules, too"
+    if norm.bias is not None:
+        try:
+            for consumer in norm.consumers:
+                _bias_place(model, consumer)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def untie(model: nn.Module, example: Example | None = None) -> tuple[str, ...]:
+    """Give each further module that holds a tied consumer of a norm (the head) its own copy; returns their names.
+
+    The function stays the same.  Configurations of `transformers` are told, so that loading does not tie again.
+    """
+    untied: list[str] = []
+    for norm in trace(model, example).norms:
         for consumer in norm.consumers:
-            path, _, name = consumer.parameter.rpartition(".")
-            owner: Any = model.get_submodule(path)
-            weight = named[consumer.parameter]
-            if name != "weight" or weight.ndim != 2 or not hasattr(owner, "bias"):
-                raise ValueError(f"{consumer.parameter}: its module takes no bias to which {norm.bias} could be moved")
-            moved = weight.movedim(consumer.axis, -1) @ shift[consumer.channels]
-            owner.bias = nn.Parameter(moved if owner.bias is None else owner.bias + moved)
-        shift.zero_()
+            first, *others = owners(model, consumer.parameter).items()
+            if not consumer.also_used_by or not others:
+                continue
+            untied += [n for n in consumer.names if model.get_submodule(n.rpartition(".")[0]) is not first[0]]
+            for owner, name in others:
+                weight = getattr(owner, name)
+                setattr(owner, name, nn.Parameter(weight.detach().clone(), weight.requires_grad))
+    for module in model.modules() if untied else ():
+        if getattr(getattr(module, "config", None), "tie_word_embeddings", False):
+            module.config.tie_word_embeddings = False  # type: ignore[union-attr]
+        if isinstance(ties := getattr(module, "all_tied_weights_keys", None), dict):
+            ties.clear()
+    return tuple(untied)
+
+
+def absorb_all(model: nn.Module, norms: Sequence[Norm]) -> None:
+    """`absorb`, norm by norm."""
+    for norm in norms:
+        absorb(model, norm)
+
+
+@dataclass(frozen=True)
+class Folded:
+    """What `fold` did.
+
+    Attributes
+    ----------
+    folded : the norms' module names.
+    refused : the other norms, each with the reason.
+    state : what `unfold` needs, tensors that can be stored: by parameter name the effective scales and the biases that
+        were taken out (float64), and an empty tensor for each bias that was created.
+    error_float64 : relative change of the outputs in float64, the larger of two: with the model's scales and with
+        random ones (scales that are all 1 would hide a mistake).
+    error : relative change of the outputs of the model itself, in its own precision.
+    """
+
+    folded: tuple[str, ...]
+    refused: Mapping[str, str]
+    state: Mapping[str, Tensor]
+    error_float64: float
+    error: float
+
+
+def fold(model: nn.Module, example: Example | None = None, *, norms: Collection[str] | None = None) -> Folded:
+    """Move the scale of every norm, and its bias, into the parameters that consume its output, in place.
+
+    Effective scales (w, or 1 + w) become 1 and biases 0.  The model's function in evaluation mode stays the same, which
+    is verified in float64 before the model is touched; its parameters stay the same objects, each rounded once.
+    Takes two copies of the model in float64, one after the other.
+
+    A model that was given biases its class does not have refuses `save_pretrained`.
+
+    Parameters
+    ----------
+    example : what the model is called with, as for `trace`; it must reach every parameter.
+    norms : module names of norms; only these are folded.  None: all that can be.
+
+    Raises
+    ------
+    ValueError : the model has no norm or does not run on the example; the example does not reach a parameter; one of
+        ``norms`` does not exist or cannot be folded; or outputs change, which leaves the model as it was.
+    """
+    example, traced = examined(model, example)
+    refused = {n.module: reason for n in traced.norms if (reason := refusal(model, n))}
+    for name in norms or ():
+        if name not in {n.module for n in traced.norms}:
+            raise ValueError(f"norms={name!r}: no such norm; there are {', '.join(n.module for n in traced.norms)}")
+        if name in refused:
+            raise ValueError(f"norms={name!r}: cannot be folded: {refused[name]}")
+    chosen = [n for n in traced.norms if n.module not in refused and (norms is None or n.module in norms)]
+    tried = change_at_random_scales(model, example, traced.norms, lambda exact: absorb_all(exact, chosen))
+    if tried > EXACT:
+        wrong = [n.module for n in chosen if _changes_alone(model, example, traced.norms, n)]
+        raise ValueError(
+            f"folding {', '.join(wrong) or 'these norms together'} changes the outputs by {tried:.1e} of their size "
+            f"in float64 (expected <= {EXACT:g}); nothing has been folded"
+        )
+    named = {name: p.detach().double() for name, p in model.named_parameters()}
+    state = {str(n.scale): effective_scale(n, named) for n in chosen}
+    state |= {n.bias: named[n.bias].clone() for n in chosen if n.bias is not None}
+    exact_error, error = rewrite(model, example, lambda exact: absorb_all(exact, chosen))
+    created = [name for name, _ in model.named_parameters() if name not in named]
+    state |= {name: torch.empty(0) for name in created}
+    if created:
+        forbid_saving(model, NEVER_SAVE)
+    return Folded(tuple(n.module for n in chosen), refused, state, max(tried, exact_error), error)
+
+
+def _changes_alone(model: nn.Module, example: Example, norms: Sequence[Norm], norm: Norm) -> bool:
+    return change_at_random_scales(model, example, norms, lambda exact: absorb(exact, norm)) > EXACT
+
+
+def unfold(
+    model: nn.Module, folded: Folded | Mapping[str, Tensor], example: Example | None = None
+) -> tuple[float, float]:
+    """Undo `fold`, exactly to rounding, also after training: each scale is multiplied by what was taken out of it.
+
+    The model's function stays the same, verified as in `fold`; biases that `fold` created go again if they are no more
+    than rounding.  Returns the relative change of the outputs in float64 and in the model's own precision.
+
+    Parameters
+    ----------
+    folded : what `fold` returned, or its ``state``.
+
+    Raises
+    ------
+    ValueError : a scale that was taken out has an entry of 0 (the consumers' weights were multiplied by it and are
+        lost); a name or shape does not fit this model; a norm can no longer be folded.  The model is as it was.
+    """
+    state = folded.state if isinstance(folded, Folded) else folded
+    example, traced = examined(model, example)
+    norms = [n for n in traced.norms if n.scale in state]
+    named = dict(model.named_parameters())
+    known = {n.scale for n in norms} | {n.bias for n in norms}
+    for name, value in state.items():
+        if name not in named or (value.numel() and (name not in known or value.shape != named[name].shape)):
+            raise ValueError(f"folded: {name} {tuple(value.shape)} is no scale or bias of a norm of this model")
+        if any(n.scale == name for n in norms) and not bool(value.all()):
+            raise ValueError(f"folded: {name} had entries of 0; what its consumers had there is lost")
+    for norm in norms:
+        if reason := refusal(model, norm):
+            raise ValueError(f"{norm.module}: cannot be unfolded: {reason}")
+    created = [name for name, value in state.items() if not value.numel()]
+    precision = {name: torch.finfo(named[name].dtype).eps for name in created}
+
+    def restore(exact: nn.Module) -> None:
+        for norm in norms:
+            scale = state[str(norm.scale)].to(exact.get_parameter(str(norm.scale)))
+            move_scale(exact, norm, 1 / scale)
+            if norm.bias is not None:
+                shift = state[norm.bias].to(scale)
+                move_bias(exact, norm, -shift)
+                for consumer in norm.consumers:
+                    _drop_rounding(exact, consumer, shift, precision)
+
+    errors = rewrite(model, example, restore)
+    if created and all(name not in dict(model.named_parameters()) for name in created):
+        allow_saving(model)
+    return errors
+
+
+def _drop_rounding(model: nn.Module, consumer: Consumer, shift: Tensor, precision: Mapping[str, float]) -> None:
+    """Remove a created bias whose entries are no more than the rounding of the sum that they held."""
+    owner = _bias_place(model, consumer)
+    name = f"{consumer.parameter.rpartition('.')[0]}.bias"
+    if name in precision:
+        weight = model.get_parameter(consumer.parameter).detach().movedim(consumer.axis, -1)
+        bound = weight.shape[-1] * precision[name] * (weight.abs() @ by_index(consumer, shift, 0.0).abs())
+        if bool((owner.bias.detach().abs() <= bound).all()):
+            owner.bias = None

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from scipy.integrate import solve_ivp
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
+from simulations.models.float64 import Float64
 from simulations.models.trace import Norm, trace
 
 if TYPE_CHECKING:
@@ -83,19 +83,6 @@ FAMILIES: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class Float64(TorchFunctionMode):
-    """Grants float64 wherever the code under it asks for float32 (norms and softmax upcast to float32 by name)."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is Tensor.float:
-            func = Tensor.double
-
-        def promote(x: Any) -> Any:
-            return torch.float64 if x is torch.float32 else x
-
-        return func(*map(promote, args), **{k: promote(x) for k, x in (kwargs or {}).items()})
-
-
 def build(family: str, seed: int) -> PreTrainedModel:
     """A toy model of ``family`` (a key of `FAMILIES`) in float64 evaluation mode, its parameters drawn from ``seed``.
 
@@ -160,12 +147,6 @@ def loss_gradient(model: PreTrainedModel, tokens: Tensor) -> dict[str, Tensor]:
     loss = nn.functional.cross_entropy(logits(model, tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
     gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     return {n: torch.zeros_like(p) if g is None else g for (n, p), g in zip(named.items(), gradients, strict=True)}
-
-
-def untie(model: PreTrainedModel) -> None:
-    """Give the output embedding its own copy of a weight shared with the input embedding."""
-    head = model.get_output_embeddings()
-    head.weight = nn.Parameter(head.weight.detach().clone())
 
 
 def gradient_flow(

@@ -18,7 +18,7 @@ from scalevec_theory.decoder_shapes import Decoder
 from simulations.claims import real_models as claims
 from simulations.claims import real_qk_norm
 from simulations.models.conserved import conserved, increment
-from simulations.models.folding import absorb, effective_scale, move_scale
+from simulations.models.folding import absorb, effective_scale, move_scale, untie
 from simulations.models.toys import (
     FAMILIES,
     Float64,
@@ -28,7 +28,6 @@ from simulations.models.toys import (
     norms_of,
     random_tokens,
     relative_change,
-    untie,
 )
 from simulations.models.trace import trace
 

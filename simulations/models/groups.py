@@ -17,7 +17,6 @@ from torch import nn
 
 from simulations.models.decay import SCALES, decays, scale_roles
 from simulations.models.running import Example
-from simulations.models.running import example_input as make_example
 from simulations.models.trace import Trace, trace
 
 MULTIPLIER_DECAY = 2e-3
@@ -89,8 +88,8 @@ class ParamGroups(Sequence[dict[str, Any]]):
     def rebind(self, model: nn.Module) -> ParamGroups:
         """The same groups of the parameters of ``model``: this model wrapped or sharded, such as by `fully_shard`.
 
-        A wrapper may put one prefix before all names (DistributedDataParallel: ``module.``).  The groups of an
-        optimizer must be bound after the parameters were replaced: sharding leaves the old ones without gradients.
+        A wrapper may put one prefix before all names (DistributedDataParallel: ``module.``).  Bind after sharding and
+        before the first forward pass: `fully_shard` replaces the parameters, and shows whole ones after a pass.
 
         Raises
         ------
@@ -158,8 +157,7 @@ def iwd_param_groups(
 
     Parameters
     ----------
-    example_input : what the model is called with (see `simulations.models.running`); made for language models of
-        `transformers` if None.
+    example_input : as for `trace`; None for a language model of `transformers`.
     weight_decay : λ of what decays.
     scales : the norm scales that decay: those of input norms (``"iwd"``), ``"none"`` or ``"all"``.
     multiplier_decay : λ of attached scalar, row and column multipliers.
@@ -177,7 +175,7 @@ def iwd_param_groups(
             raise ValueError(f"{argument}={value}: expected a finite number >= 0")
     if scales not in SCALES:
         raise ValueError(f"scales={scales!r}: expected one of {', '.join(SCALES)}")
-    traced = trace(model, make_example(model) if example_input is None else example_input)
+    traced = trace(model, example_input)
     members = _members(traced, weight_decay, scales)
     trainable = {name for name, p in model.named_parameters() if p.requires_grad}
     if unread := [name for name in traced.unread if name in trainable]:

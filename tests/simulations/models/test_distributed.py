@@ -1,0 +1,55 @@
+"""Optimizer groups under data-parallel and sharded training, by two processes on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WORKER = Path(__file__).with_name("distributed_worker.py")
+REPOSITORY = Path(__file__).parents[3]
+ROUNDING = 1e-12
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What the first of the two processes found."""
+    folder = tmp_path_factory.mktemp("distributed")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), str(rank), str(folder / "meeting"), str(folder / f"{rank}.json")],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [worker.communicate(timeout=120)[1] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(errors)
+    return json.loads((folder / "0.json").read_text())
+
+
+def test_data_parallel_training_is_that_of_one_process(found: dict) -> None:
+    assert found["plain"][-1] < found["plain"][0]
+    assert found["parallel"] == pytest.approx(found["plain"], rel=ROUNDING)
+
+
+def test_sharded_training_is_that_of_one_process(found: dict) -> None:
+    """Every parameter is sharded, the scalar multiplier of shape (1,) among them; the old parameters are gone."""
+    assert found["sharded"] == pytest.approx(found["plain"], rel=ROUNDING)
+    assert found["local"]["multiplier"] == [1] and found["local"]["embed.weight"] == [7, 6]
+    assert found["stale"] == []
+
+
+def test_shape_of_a_scalar_is_why_multipliers_have_shape_1(found: dict) -> None:
+    """PyTorch #132934."""
+    assert "scalar" in found["scalar"]

@@ -51,7 +51,7 @@ SIZES: Sequence[tuple[str, int]] = (
     (r".*(intermediate_size(_mlp)?|ffn_dim|d_ff|dff|dim_ff|ffn_hidden_size|n_inner|feed_forward_size|mlp_dim)", 48),
     (r"hidden_size_per_layer_input|.*ple_embed_dim|.*prompt_mid_dim|router_hidden_size", 16),
     (r".*(hidden_size(_global)?|d_model|n_embd|embed_dim|emb_dim|embedding_dim|embedding_size|lru_width|dim_model_base)", WIDTH),
-    (r"word_embed_proj_dim|.*(input|output)_embedding_size|(adapter|projector).*_dim|vision_output_dim", WIDTH),
+    (r"word_embed_proj_dim|.*(input|output)_embedding_size|(adapter|projector).*_(dim|input_size)|vision_output_dim", WIDTH),
     (r"image_size|patch_size", 16),
 )  # fmt: skip
 
@@ -69,11 +69,15 @@ def shrink(config: PreTrainedConfig, model: nn.Module) -> PreTrainedConfig:
     """
     stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList)]
     fields = copy.deepcopy(config.to_dict())
+    split_heads = any("qk_rope_head_dim" in part for part in _parts(fields))
     for part in _parts(fields):
         given = dict(part)
         part.update({name: _smaller(name, value, given) for name, value in given.items()})
         _shorten(part, given, stacks)
         _renumber_tokens(part)
+        factor = part.get("partial_rotary_factor")
+        if factor and not split_heads and factor * HEAD_DIM < 2:
+            part["partial_rotary_factor"] = 0.5
     try:
         return type(config).from_dict(fields)
     except Exception as error:
@@ -91,8 +95,6 @@ def _parts(fields: Fields) -> Iterator[Fields]:
 def _smaller(name: str, value: Any, given: Fields) -> Any:
     """The size of a field among the ``given`` ones; what is no size is returned as it is."""
     rotary = given.get("qk_rope_head_dim")
-    if isinstance(value, float) and re.fullmatch(r"partial_rotary_factor|rotary_pct|rotary_percent", name):
-        return value if rotary or value * HEAD_DIM >= 2 else 0.5
     if not isinstance(value, int) or isinstance(value, bool) or name.endswith("token_id"):
         return value
     if rotary and re.fullmatch(r"head_dim|qk_head_dim|qk_(nope|rope)_head_dim", name):
@@ -123,6 +125,7 @@ def _shorten(part: Fields, given: Fields, stacks: Sequence[nn.ModuleList]) -> No
         kept = _layers_kept(depth, list(lists.values()), [s for s in stacks if len(s) == depth])
         segments = [n for n, v in given.items() if re.fullmatch(r"n_\w+_layers", n) and isinstance(v, int) and v > 0]
         if sum(given[n] for n in segments) == depth:
+            kept += kept % 2  # a layer's halves may be listed apart
             part.update(dict.fromkeys(segments, kept))
             kept *= len(segments)
         if given.get("num_kv_shared_layers"):  # the last layers reuse what earlier layers of their kind computed

@@ -36,25 +36,29 @@ def float64_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).double().eval()
 
 
-def outputs(model: nn.Module, example: Example) -> list[Tensor]:
-    """The tensors of floats that the model returns in evaluation mode; a model of float64 computes in it throughout.
+def returned(model: nn.Module, example: Example) -> list[Tensor]:
+    """The tensors of floats that the model returns; a model of float64 computes in it throughout.
 
     Raises
     ------
     ValueError : the model does not run on ``example``, or returns no tensor of floats.
     """
-    exact = all(p.dtype == torch.float64 for p in model.parameters())
-    with torch.no_grad(), evaluation_mode(model):
-        if exact:
-            example = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
-            with Float64():
-                returned = run(model, example)
-        else:
-            returned = run(model, example)
-    found = [t for t in tree_leaves(returned) if isinstance(t, Tensor) and t.is_floating_point() and t.numel()]
+    if all(p.dtype == torch.float64 for p in model.parameters()):
+        example = tree_map(lambda t: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t, example)
+        with Float64():
+            result = run(model, example)
+    else:
+        result = run(model, example)
+    found = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.is_floating_point() and t.numel()]
     if not found:
         raise ValueError(f"example: {type(model).__name__} returns no tensor of floats on it; nothing can be compared")
     return found
+
+
+def outputs(model: nn.Module, example: Example) -> list[Tensor]:
+    """`returned` in evaluation mode, without gradients."""
+    with torch.no_grad(), evaluation_mode(model):
+        return returned(model, example)
 
 
 def relative_change(before: list[Tensor], after: list[Tensor]) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from simulations.models.float64 import EXACT, change_in_float64, float64_copy, outputs, relative_change
 from simulations.models.running import Example, example_input
@@ -41,35 +41,39 @@ def examined(model: nn.Module, example: Example | None) -> tuple[Example, Trace]
     return example, traced
 
 
-def change_at_random_scales(
-    model: nn.Module, example: Example, norms: Sequence[Norm], transform: Transform, seed: int = 0
-) -> float:
-    """Relative change of the outputs in float64 when a copy of the model with random scales is transformed.
+def randomise(model: nn.Module, norms: Sequence[Norm], seed: int = 0) -> None:
+    """Draw a model's effective scales between ½ and 3/2 and its norms' biases around 0; make what is all 0 random.
 
-    Effective scales are drawn between ½ and 3/2, norms' biases around 0, and matrices that are all 0 are made random:
-    a model as it starts, with scales of 1, would hide what is wrong.
+    A model as it starts, with scales of 1 and biases of 0, would hide what is wrong.
     """
-    exact = float64_copy(model)
     generator = torch.Generator().manual_seed(seed)
-    named = dict(exact.named_parameters())
+    named = dict(model.named_parameters())
+
+    def noise(p: Tensor) -> Tensor:
+        return torch.randn(p.shape, generator=generator, dtype=p.dtype)
+
     with torch.no_grad():
         for norm in norms:
             if norm.scale is not None:
                 w = named[norm.scale]
                 w.copy_(torch.rand(w.shape, generator=generator, dtype=w.dtype) + 0.5 - norm.offset)
             if norm.bias is not None:
-                b = named[norm.bias]
-                b.copy_(0.2 * torch.randn(b.shape, generator=generator, dtype=b.dtype))
+                named[norm.bias].copy_(0.2 * noise(named[norm.bias]))
         for p in named.values():
-            if p.ndim > 1 and not bool(p.any()):
-                p.copy_(0.02 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+            if not bool(p.any()):
+                p.copy_(0.1 * noise(p))
+
+
+def change_at_random_scales(model: nn.Module, example: Example, norms: Sequence[Norm], transform: Transform) -> float:
+    """Relative change of the outputs in float64 when a copy of the model, at random scales, is transformed."""
+    exact = float64_copy(model)
+    randomise(exact, norms)
     return change_in_float64(exact, example, transform)
 
 
 def rewrite(model: nn.Module, example: Example, transform: Transform) -> tuple[float, float]:
     """Transform a copy in float64 and, if its outputs stay the same, give the model its parameters, rounded once.
 
-    Parameters that the transform made are made, those that it removed are removed, all others stay the same objects.
     Returns the relative change of the outputs in float64 and in the model's own precision.
 
     Raises
@@ -81,12 +85,21 @@ def rewrite(model: nn.Module, example: Example, transform: Transform) -> tuple[f
     if change > EXACT:
         raise ValueError(f"the outputs would change by {change:.1e} of their size in float64; expected <= {EXACT:g}")
     before = outputs(model, example)
+    assign(model, exact)
+    return change, relative_change(before, outputs(model, example))
+
+
+def assign(model: nn.Module, exact: nn.Module) -> None:
+    """Give a model the parameters of another one of float64, each rounded once.
+
+    Parameters that only the other has are made, those that it lacks are removed, all others stay the same objects.
+
+    Raises
+    ------
+    ValueError : a parameter overflows; the model is as it was.
+    """
     old, new = dict(model.named_parameters()), dict(exact.named_parameters())
-    dtype = next(iter(old.values())).dtype
-    for name, p in new.items():
-        to = old[name].dtype if name in old else dtype
-        if bool(p.isfinite().all()) and not bool(p.to(to).isfinite().all()):
-            raise ValueError(f"{name}: an entry of {float(p.abs().max()):.1e} overflows {to}")
+    expect_range(exact, {name: p.dtype for name, p in old.items()})
     with torch.no_grad():
         for name in [*new, *old]:
             path, _, leaf = name.rpartition(".")
@@ -98,4 +111,11 @@ def rewrite(model: nn.Module, example: Example, transform: Transform) -> tuple[f
                 setattr(owner, leaf, nn.Parameter(new[name].to(like), new[name].requires_grad))
             elif not torch.equal(rounded := new[name].to(old[name].dtype), old[name]):
                 old[name].copy_(rounded)
-    return change, relative_change(before, outputs(model, example))
+
+
+def expect_range(exact: nn.Module, dtypes: Mapping[str, torch.dtype]) -> None:
+    """Raise ValueError if a parameter is too large for the type it is to have (by its name; else the first of them)."""
+    for name, p in exact.named_parameters():
+        to = dtypes.get(name, next(iter(dtypes.values())))
+        if bool(p.isfinite().all()) and not bool(p.to(to).isfinite().all()):
+            raise ValueError(f"{name}: an entry of {float(p.abs().max()):.1e} overflows {to}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
+
+from simulations.store import write_bytes
 
 COLUMN, DOUBLE = 3.4, 7.0
 """Widths in inches of a figure of one and of two columns."""
@@ -108,12 +109,7 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
         images.append((out / f"{name}.{kind}", buffer.getvalue()))
     out.mkdir(parents=True, exist_ok=True)
     for path, image in images:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(image)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_bytes(path, image)
     return [path for path, _ in images]
 
 

@@ -12,6 +12,11 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
+    """`write_bytes` of a text in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write a file under a temporary name in its folder, then rename it.
 
     Raises
@@ -19,12 +24,12 @@ def write_text(path: Path, text: str) -> None:
     OSError : the folder is missing, read-only or full; what was at ``path`` before is untouched.
     """
     if path.exists() and not path.is_file():  # a pipe or a terminal: nothing can be renamed onto it
-        path.write_text(text, encoding="utf-8")
+        path.write_bytes(content)
         return
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         os.replace(temporary, target)
     except OSError as error:
         error.filename, error.filename2 = str(path), None

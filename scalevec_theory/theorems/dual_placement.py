@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from sympy import Eq, Ge, Rational, symbols
+from sympy import Eq, Ge, symbols
 from torch import Tensor
 
 from scalevec_theory import operators
@@ -19,9 +19,10 @@ from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN
 from scalevec_theory.problems import Identity, PositiveDefinite, Problems, ProblemSpace, Real
 from scalevec_theory.proof import Lemma, Proof
 from scalevec_theory.scopes import dominates
+from scalevec_theory.theorems.early_gap import prove_dual
 
-u, v, W, w, g, G0, inverse, du, dv, dW, dtheta = symbols("u v W w g G0 1/v du dv dW dtheta", real=True)
-row_pull, column_pull, rho, u2, W1, lag3, gap3 = symbols("p q rho u2 W1 DW3 Dtheta3", real=True)
+u, v, W, w, g, inverse, du, dv, dW, dtheta = symbols("u v W w g 1/v du dv dW dtheta", real=True)
+row_pull, column_pull = symbols("p q", real=True)
 
 
 def prove_same_v() -> Proof:
@@ -48,26 +49,6 @@ def prove_same_v() -> Proof:
         ),
         "Summed over all entries, -dL/dt = sum u_i^2 v_j^2 G_ij^2 + sum_i p_i^2 + sum_j q_j^2 for every c and d. The "
         "single model has sum v_j^2 G_ij^2 + sum_j q_j^2 with the same q; sum_i p_i^2 >= 0 comes on top.",
-    )
-
-
-def prove_early() -> Proof:
-    """θ_dual − θ_single at third order in t, from u = 1 + u2 t² and W = W1 t + …; v and G agree to the order needed."""
-    return Proof(
-        (
-            Lemma(
-                "entry (i,j) of theta_dual - theta_single is -(2/3) t^3 rho_i G0 + O(t^4), rho_i = |row i of G0|^2",
-                Eq(gap3, -Rational(2, 3) * rho * G0),
-                {
-                    "dW/dt = -G0 at t = 0": Eq(W1, -G0),
-                    "du/dt = -sum_k W_ik v_k G_ik = rho_i t + O(t^2)": Eq(2 * u2, rho),
-                    "d(W_dual - W_single)/dt = -(u - 1) v G + O(t^3)": Eq(3 * lag3, -u2 * G0),
-                    "theta = u W v": Eq(gap3, u2 * W1 + lag3),
-                },
-            ),
-        ),
-        "L_single - L_dual = -<G0, theta_dual - theta_single> + O(t^4) = (2/3) t^3 sum_i |row i of G0|^4 + O(t^4): "
-        "positive for all small t > 0 unless G0 = 0, for every smooth loss, every c and d.",
     )
 
 
@@ -209,7 +190,7 @@ claim = Claim(
             space=CORRELATED,
             margin=early_margin,
             accuracy=1e-9,
-            proof=prove_early,
+            proof=prove_dual,
             cost=2,
         ),
         Scope(

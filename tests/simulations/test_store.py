@@ -14,13 +14,12 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "page.md"
     write_text(path, "before")
 
-    def full(self: Path, text: str, **options: object) -> int:
-        self.touch()
-        with open(self, "w") as file:
-            file.write(text[:3])
+    def full(self: Path, content: bytes) -> int:
+        with open(self, "wb") as file:
+            file.write(content[:3])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left") as caught:
         write_text(path, "after")
     assert caught.value.filename == str(path)

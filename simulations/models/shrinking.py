@@ -1,8 +1,8 @@
 """Any configuration of `transformers` at toy size: the same structure with other numbers.
 
 Sizes are set by the names of a configuration's fields, never by family.  The first layers are kept, as many as it takes
-to meet every kind of layer: kinds are told apart by the modules a layer is made of (on the meta device, where nothing is
-allocated) and by the lists of the configuration that hold one entry for each layer.
+to meet every kind of layer: kinds are told apart by the modules a layer is made of (on the meta device, where nothing
+is allocated) and by the lists of the configuration that hold one entry for each layer.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ SIZES: Sequence[tuple[str, int]] = (
     (r".*(moe|expert)_(intermediate_size|ffn_hidden_size|ffn_dim)|expert_.*size|.*shared.*intermediate_size", 24),
     (r".*(intermediate_size(_mlp)?|ffn_dim|d_ff|dff|dim_ff|ffn_hidden_size|n_inner|feed_forward_size|mlp_dim)", 48),
     (r"hidden_size_per_layer_input|.*ple_embed_dim|.*prompt_mid_dim|router_hidden_size", 16),
-    (r".*(hidden_size(_global)?|d_model|n_embd|embed_dim|emb_dim|embedding_dim|embedding_size|lru_width|dim_model_base)", WIDTH),
-    (r"word_embed_proj_dim|.*(input|output)_embedding_size|(adapter|projector).*_(dim|input_size)|vision_output_dim", WIDTH),
+    (r".*(hidden_size(_global)?|d_model|n_embd|embed_dim|emb_dim|embedding_dim|embedding_size|lru_width)", WIDTH),
+    (r"dim_model_base|word_embed_proj_dim|(adapter|projector).*_(dim|input_size)|vision_output_dim", WIDTH),
     (r"image_size|patch_size", 16),
 )  # fmt: skip
 
@@ -95,6 +95,8 @@ def _parts(fields: Fields) -> Iterator[Fields]:
 def _smaller(name: str, value: Any, given: Fields) -> Any:
     """The size of a field among the ``given`` ones; what is no size is returned as it is."""
     rotary = given.get("qk_rope_head_dim")
+    if isinstance(value, list | tuple):  # a size for each layer, or no sizes
+        return [_smaller(name, v, given) for v in value]
     if not isinstance(value, int) or isinstance(value, bool) or name.endswith("token_id"):
         return value
     if rotary and re.fullmatch(r"head_dim|qk_head_dim|qk_(nope|rope)_head_dim", name):
@@ -122,34 +124,42 @@ def _shorten(part: Fields, given: Fields, stacks: Sequence[nn.ModuleList]) -> No
     counts = {n: v for n, v in given.items() if DEPTH.fullmatch(n) and isinstance(v, int) and v > FEWEST_LAYERS}
     for depth in set(counts.values()):
         lists = {n: v for n, v in given.items() if isinstance(v, list | tuple) and len(v) == depth}
-        kept = _layers_kept(depth, list(lists.values()), [s for s in stacks if len(s) == depth])
+        shared = given.get("num_kv_shared_layers")
+        kept = _layers_kept(list(lists.values()), [] if shared else [s for s in stacks if len(s) == depth])
+        layers = list(range(kept))
+        if shared:  # the last layers reuse what earlier layers of their kind computed
+            part["num_kv_shared_layers"] = kept
+            layers += range(depth - shared, depth - shared + kept)
         segments = [n for n, v in given.items() if re.fullmatch(r"n_\w+_layers", n) and isinstance(v, int) and v > 0]
         if sum(given[n] for n in segments) == depth:
-            kept += kept % 2  # a layer's halves may be listed apart
-            part.update(dict.fromkeys(segments, kept))
-            kept *= len(segments)
-        if given.get("num_kv_shared_layers"):  # the last layers reuse what earlier layers of their kind computed
-            part["num_kv_shared_layers"], kept = kept, 2 * kept
-        part.update({n: kept for n, v in counts.items() if v == depth})
-        part.update({n: v[:kept] for n, v in lists.items()})
-        for name, value in given.items():
-            if isinstance(value, list | tuple) and name not in lists and _layer_numbers(name, value, depth):
-                part[name] = [i for i in value if i < kept]
-            elif name.endswith("end_index"):
-                part[name] = min(value, kept - 1)
-        if types := given.get("attention_types"):  # a pattern and how often it is repeated
-            part["attention_types"] = [[types[0][0], -(-kept // len(types[0][0]))]]
-        if overrides := given.get("per_layer_config"):
-            part["per_layer_config"] = {
-                layer: {n: round(part[n] * v / given[n]) if type(v) is int and given.get(n) else v for n, v in own.items()}
-                for layer, own in overrides.items()
-                if int(layer) < kept
-            }
+            size = kept + kept % 2  # a layer's halves may be listed apart
+            part.update(dict.fromkeys(segments, size))
+            layers = list(range(size * len(segments)))
+        part.update({n: len(layers) for n, v in counts.items() if v == depth})
+        part.update({n: [part[n][i] for i in layers] for n in lists})
+        _renumber_layers(part, given, depth, len(layers))
 
 
-def _layers_kept(depth: int, lists: Sequence[Sequence[Any]], stacks: Sequence[nn.ModuleList]) -> int:
+def _renumber_layers(part: Fields, given: Fields, depth: int, kept: int) -> None:
+    """Cut fields that speak of layers by their number."""
+    for name, value in given.items():
+        if isinstance(value, list | tuple) and len(value) != depth and _layer_numbers(name, value, depth):
+            part[name] = [i for i in value if i < kept]
+        elif name.endswith("end_index"):
+            part[name] = min(value, kept - 1)
+    if types := given.get("attention_types"):  # a pattern and how often it is repeated
+        part["attention_types"] = [[types[0][0], -(-kept // len(types[0][0]))]]
+    if overrides := given.get("per_layer_config"):
+        part["per_layer_config"] = {
+            layer: {n: round(part[n] * v / given[n]) if type(v) is int and given.get(n) else v for n, v in own.items()}
+            for layer, own in overrides.items()
+            if int(layer) < kept
+        }
+
+
+def _layers_kept(lists: Sequence[Sequence[Any]], stacks: Sequence[nn.ModuleList]) -> int:
     kinds: list[Sequence[Any]] = [[_kind(layer) for layer in stack] for stack in stacks]
-    kinds += [list(map(str, v)) for v in lists]
+    kinds += [v for v in lists if not any(isinstance(kind, float) for kind in v)]
     kept = max(FEWEST_LAYERS, *(_reach(k, 1) for k in kinds), 0)
     if any(_shares(stack) for stack in stacks):
         kept = max(kept, *(_reach(k, 2) for k in kinds))

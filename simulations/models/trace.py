@@ -70,7 +70,8 @@ class Consumer:
 class Norm:
     """A norm module: its scale vector, of effective value ``offset + w``, and what reads its output.
 
-    ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it.
+    ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it;
+    ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them.
     """
 
     module: str
@@ -80,6 +81,7 @@ class Norm:
     offset: float
     consumers: tuple[Consumer, ...]
     others: tuple[str, ...]
+    blended: bool = False
 
     @property
     def role(self) -> Role:
@@ -179,7 +181,8 @@ def _trace(model: nn.Module, example: Example) -> Trace:
         consumers = flow.consumers(norm.name)
         others = tuple(sorted(flow.others[norm.name]))
         kind = type(norm.module).__name__
-        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others))
+        blended = norm.name in flow.blended
+        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others, blended))
     return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
 
 
@@ -234,6 +237,7 @@ class _Flow(TorchDispatchMode):
         self.returned: set[int] = set()
         self.channels: dict[str, tuple[int, int]] = {}
         self.others: dict[str, set[str]] = defaultdict(set)
+        self.blended: set[str] = set()
         self.also: dict[int, set[str]] = defaultdict(set)
         self.inside: str | None = None
 
@@ -282,6 +286,8 @@ class _Flow(TorchDispatchMode):
         for marks in active:
             for norm in marks.sources:
                 self.others[norm].add(name)
+                if marks.numbers is None:
+                    self.blended.add(norm)
         for marks in weights:
             for i in marks.sources:
                 self.also[i].add(name)

@@ -1,0 +1,1 @@
+"""The training lab: small language models, their data and their training."""

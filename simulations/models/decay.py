@@ -53,8 +53,13 @@ def decays(use: Use, role: Role | None, scales: str = "iwd") -> bool:
     biases, decay rates and skips of state spaces, attention sinks, position vectors and other vectors do not.
     """
     if use.kind == "scale":
-        return scales == "all" or (scales == "iwd" and role == "input")
+        return scale_decays(role, scales)
     return use.kind in WEIGHTS
+
+
+def scale_decays(role: Role | None, scales: str) -> bool:
+    """Whether a norm scale of this role decays."""
+    return scales == "all" or (scales == "iwd" and role == "input")
 
 
 def scale_roles(norms: Iterable[Norm]) -> dict[str, Role]:

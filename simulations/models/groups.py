@@ -5,6 +5,7 @@ Sources: arXiv 2605.26895 (individual weight decay), arXiv 2601.04890 (light dec
 
 from __future__ import annotations
 
+import copy
 import io
 import math
 import warnings
@@ -15,9 +16,10 @@ from typing import Any
 
 from torch import nn
 
-from simulations.models.decay import SCALES, decays, scale_roles
+from simulations.models.decay import SCALES, decays, scale_decays, scale_roles
 from simulations.models.running import Example
-from simulations.models.trace import Trace, trace
+from simulations.models.scales import Exponential, Multiply, OutputNorm, multipliers, plain_name, strip
+from simulations.models.trace import Role, Trace, Use, trace
 
 MULTIPLIER_DECAY = 2e-3
 """Stops the drift of multipliers along their symmetries (arXiv 2601.04890)."""
@@ -152,8 +154,14 @@ def iwd_param_groups(
     """Optimizer groups of a model by what its data flow does with each parameter (arXiv 2605.26895).
 
     Decayed: matrices, convolutions, embeddings, and the scales of input norms.  Not decayed: scales of output norms, of
-    norms read by something else as well (they cannot be folded), and all other vectors.  Attached multipliers get
-    their own decay.  Call it on the plain model; for a wrapped or sharded one see `ParamGroups.rebind`.
+    norms read by something else as well (they cannot be folded), and all other vectors.  Call it on the model itself;
+    for a wrapped or sharded one see `ParamGroups.rebind`.
+
+    Of what is attached, a scale on the input of a parameter that an input norm feeds (HG) is an input norm's scale, a
+    norm behind a product (DNP) an output norm, and everything else a multiplier with its own light decay (arXiv
+    2601.04890).  Of a vector β α / rms(α) or exp(β + α − mean α), β decays as the vector would: it pulls the vector to
+    0, or its geometric mean to 1.  α does not: its decay would leave the first vector as it is while shrinking α, and
+    even out the second.
 
     Parameters
     ----------
@@ -175,41 +183,89 @@ def iwd_param_groups(
             raise ValueError(f"{argument}={value}: expected a finite number >= 0")
     if scales not in SCALES:
         raise ValueError(f"scales={scales!r}: expected one of {', '.join(SCALES)}")
-    traced = trace(model, example_input)
-    members = _members(traced, weight_decay, scales)
+    members = _members(model, trace(plain(model), example_input), weight_decay, scales, multiplier_decay)
     trainable = {name for name, p in model.named_parameters() if p.requires_grad}
-    if unread := [name for name in traced.unread if name in trainable]:
+    members = {name: m for name, m in members.items() if name in trainable}
+    if unread := [name for name, m in members.items() if m.kind == "unread"]:
         warnings.warn(f"the example does not reach {', '.join(unread)}: they get no weight decay", stacklevel=2)
-    groups = ParamGroups({name: m for name, m in members.items() if name in trainable}, model)
+    groups = ParamGroups(members, model)
     check_each_once(groups, model)
     return groups
 
 
-def _members(traced: Trace, weight_decay: float, scales: str) -> dict[str, Member]:
+def plain(model: nn.Module) -> nn.Module:
+    """The model, or a copy without what is attached to it: the same data flow, in which norms have their scales."""
+    if not multipliers(model):
+        return model
+    stripped = copy.deepcopy(model)
+    strip(stripped)
+    return stripped
+
+
+def _members(
+    model: nn.Module, traced: Trace, weight_decay: float, scales: str, multiplier_decay: float
+) -> dict[str, Member]:
+    """Every parameter's place; ``traced`` is of `plain` (model)."""
     roles = scale_roles(traced.norms)
     offsets = {n.scale: n.offset for n in traced.norms if n.scale is not None}
+    fed = {c.parameter for n in traced.norms if n.role == "input" for c in n.consumers}
+    uses = {name: use for use in traced.uses.values() for name in use.names}
+    attached = multipliers(model)
     members = {}
-    for name, use in traced.uses.items():
-        offset = offsets.get(name, 0.0)
-        looked_up = "embedding" in use.operations
-        hidden = use.kind == "matrix" and len(use.shape) == 2 and not looked_up and not use.returned
-        group = {
-            "matrix": "hidden matrices"
-            if hidden
-            else "embeddings and head"
-            if len(use.shape) == 2
-            else "stacks of matrices",
-            "embedding": "embeddings and head",
-            "convolution": "convolutions",
-            "scale": f"{roles.get(name)} scales" + (f" ({offset:g} + w)" if offset else ""),
-            "bias": "vectors",
-            "vector": "vectors",
-            "unread": "not reached",
-        }[use.kind]
-        decayed = decays(use, roles.get(name), scales)
-        target = (f"{offset:g} (w itself to 0)" if offset else "0") if decayed and weight_decay else ""
-        members[name] = Member(group, use.kind, use.shape, weight_decay if decayed else 0.0, target, hidden)
+    for name, p in model.named_parameters():
+        if name in attached:
+            on = uses[attached[name].parameter]
+            role = _attached_role(model, name, on, roles.get(on.parameter), on.parameter in fed)
+            decay = multiplier_decay
+            if role is not None:
+                decay = weight_decay if scale_decays(role, scales) else 0.0
+            members[name] = _attached_member(model, name, attached[name].kind, role, tuple(p.shape), decay)
+        else:
+            use = uses[plain_name(name)]
+            role = roles.get(use.parameter)
+            decay = weight_decay if decays(use, role, scales) else 0.0
+            members[name] = _plain_member(use, role, offsets.get(use.parameter, 0.0), tuple(p.shape), decay)
     return members
+
+
+def _plain_member(use: Use, role: Role | None, offset: float, shape: tuple[int, ...], decay: float) -> Member:
+    hidden = use.kind == "matrix" and len(shape) == 2 and "embedding" not in use.operations and not use.returned
+    group = {
+        "matrix": "hidden matrices" if hidden else "embeddings and head" if len(shape) == 2 else "stacks of matrices",
+        "embedding": "embeddings and head",
+        "convolution": "convolutions",
+        "scale": f"{role} scales" + (f" ({offset:g} + w)" if offset else ""),
+        "bias": "vectors",
+        "vector": "vectors",
+        "unread": "not reached",
+    }[use.kind]
+    target = f"{offset:g} (w itself to 0)" if offset else "0"
+    return Member(group, use.kind, shape, decay, target if decay else "", hidden)
+
+
+def _attached_role(model: nn.Module, name: str, on: Use, role: Role | None, fed: bool) -> Role | None:
+    """The role of the norm scale that an attached parameter is, or is a part of; None for a multiplier.
+
+    ``on`` is the use of the parameter it acts on, ``role`` that one's role if it is a scale, ``fed`` whether an input
+    norm feeds it.
+    """
+    owner = name.rpartition(".")[0]
+    if isinstance(model.get_submodule(owner), OutputNorm):
+        return "output"
+    if on.kind == "scale":
+        return role
+    attachment = model.get_submodule(owner.rpartition(".")[0])
+    return "input" if fed and isinstance(attachment, Multiply) and attachment.kind == "column" else None
+
+
+def _attached_member(
+    model: nn.Module, name: str, kind: str, role: Role | None, shape: tuple[int, ...], decay: float
+) -> Member:
+    if kind == "direction":
+        return Member("directions", kind, shape, 0.0, "")
+    by_logarithm = isinstance(model.get_submodule(name.rpartition(".")[0]), Exponential)
+    target = "1 (geometric mean)" if by_logarithm else "0"
+    return Member("multipliers" if role is None else f"{role} scales", kind, shape, decay, target if decay else "")
 
 
 def split_for_muon(groups: ParamGroups) -> tuple[ParamGroups, ParamGroups]:

@@ -22,9 +22,10 @@ from scalevec_theory.equilibrium import Prediction, checked_schedule, predict
 from scalevec_theory.optimizers import SGD, AdamW, Lion, Muon, Optimizer, SignSGD
 from scalevec_theory.schedules import SCHEDULES
 from simulations.models.decay import WEIGHTS
-from simulations.models.groups import ParamGroups, iwd_param_groups
+from simulations.models.groups import ParamGroups, iwd_param_groups, plain
 from simulations.models.invariance import scale_invariant
 from simulations.models.running import Example
+from simulations.models.scales import plain_name
 from simulations.models.trace import trace
 
 
@@ -89,7 +90,7 @@ class NormPrediction:
         for name, m in self.matrices.items():
             alike.setdefault((template(name), m.shape, m.optimizer.weight_decay), []).append(m)
         for (name, shape, decay), members in alike.items():
-            mark = " (size unseen)" if members[0].scale_invariant else ""
+            mark = " *" if members[0].scale_invariant else ""
             columns = [[m.rms[t] for m in members] for t in (0, self.steps // 2, self.steps)]
             columns += [[m.norm[i][-1] for m in members] for i in (0, 1)]
             size = "×".join(map(str, shape))
@@ -97,6 +98,8 @@ class NormPrediction:
         text = io.StringIO()
         Console(file=text, width=140, markup=False, highlight=False).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        if any(m.scale_invariant for m in self.matrices.values()):
+            lines.append("* scale-invariant: the model does not see the size of the matrix")
         for reason in dict.fromkeys(self.not_predicted.values()):
             names = dict.fromkeys(template(name) for name, why in self.not_predicted.items() if why == reason)
             lines.append(f"not predicted, {reason}: {', '.join(names)}")
@@ -166,21 +169,24 @@ def predict_norms(
     muon, other = optimizer if isinstance(optimizer, tuple) else (optimizer, optimizer)
     given = groups.rebind(model) if groups is not None else None
     members = (given or iwd_param_groups(model, example, weight_decay=1.0, multiplier_decay=0.0)).members
-    invariant = scale_invariant(model, trace(model, example), example)
+    unadorned = plain(model)
+    invariant = scale_invariant(unadorned, trace(unadorned, example), example)
 
     @cache
-    def course(rule: Optimizer, shape: tuple[int, ...] | None, rms: float, invariant: bool) -> Prediction:
-        size = rms * math.sqrt(math.prod(shape)) if invariant and shape else 1.0
+    def course(rule: Optimizer, shape: tuple[int, ...] | None, rms: float, noise: float, invariant: bool) -> Prediction:
         return predict(
-            rule,
-            steps,
-            init=rms,
-            noise=noise * size,
-            shape=shape,
-            scale_invariant=invariant,
-            lr_schedule=factors,
+            rule, steps, init=rms, noise=noise, shape=shape, scale_invariant=invariant, lr_schedule=factors,
             weight_decay_schedule=weight_decay_schedule,
-        )
+        )  # fmt: skip
+
+    def expected(rule: Optimizer, p: Tensor, invariant: bool) -> Prediction:
+        rms, shape = _rms(p), tuple(p.shape)
+        if invariant and isinstance(rule, SGD):
+            return course(rule, shape, rms, noise * rms * math.sqrt(p.numel()), True)
+        needed = shape if isinstance(rule, Muon) else None
+        if rule.coupled:
+            return course(rule, needed, rms, noise, False)
+        return _started(course(rule, needed, 0.0, noise, False), rms)
 
     matrices, not_predicted = {}, {}
     for name, p in model.named_parameters():
@@ -190,14 +196,11 @@ def predict_norms(
         rule = muon if member.hidden_matrix else other
         decay = member.weight_decay * (1.0 if given else rule.weight_decay)
         rule = replace(rule, weight_decay=decay)
-        if reason := _no_prediction(member.kind, rule, name in invariant, p):
+        if reason := _no_prediction(member.kind, rule, plain_name(name) in invariant, p):
             not_predicted[name] = reason
             continue
-        by_its_size = name in invariant and isinstance(rule, SGD)
-        shape = tuple(p.shape) if by_its_size or isinstance(rule, Muon) else None
-        matrices[name] = MatrixPrediction(
-            tuple(p.shape), rule, name in invariant, course(rule, shape, _rms(p), by_its_size)
-        )
+        seen = expected(rule, p, plain_name(name) in invariant)
+        matrices[name] = MatrixPrediction(tuple(p.shape), rule, plain_name(name) in invariant, seen)
     return NormPrediction(steps, matrices, not_predicted)
 
 
@@ -234,6 +237,12 @@ def move_by_noise(
             for name, p in trained.items():
                 measured[name].append(_rms(p))
     return {name: np.array(values) for name, values in measured.items()}
+
+
+def _started(course: Prediction, rms: float) -> Prediction:
+    """A course that began at 0, begun at ``rms`` instead: decoupled decay shrinks the start apart from the updates."""
+    left = np.append(1.0, np.cumprod(course.retain**2))
+    return replace(course, mean_square=course.mean_square + rms**2 * left)
 
 
 def _rms(parameter: Tensor) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -16,9 +17,11 @@ from torch.optim import AdamW, Muon
 pytest.importorskip("transformers")
 
 from simulations.models import groups as groups_module
+from simulations.models.attach import attach
 from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
 from simulations.models.folding import effective_scale, move_scale
-from simulations.models.groups import ParamGroups, check_each_once, iwd_param_groups, split_for_muon
+from simulations.models.groups import check_each_once, iwd_param_groups, split_for_muon
+from simulations.models.scales import multipliers, plain_name
 from simulations.models.toys import build, random_tokens, relative_change
 from simulations.models.trace import Trace, trace
 
@@ -296,6 +299,93 @@ def test_what_the_example_does_not_reach_is_told_and_not_decayed() -> None:
     with pytest.warns(UserWarning, match=r"does not reach unused\.weight, unused\.bias: they get no weight decay"):
         groups = iwd_param_groups(Model(), torch.randn(2, 4), weight_decay=0.1)
     assert groups.members["unused.weight"].weight_decay == 0 and groups.members["used.weight"].weight_decay == 0.1
+
+
+# Family, design, and of the attached parameters: the group, kind, number, decay and target of each kind.
+ATTACHED = {
+    "HG+DP": ("llama", [("input scales", "column", 10, 0.1, "0"), ("multipliers", "row", 10, 2e-3, "0")]),
+    "HG+DP+OR": (
+        "llama",
+        [
+            ("input scales", "magnitude", 11, 0.1, "0"),
+            ("multipliers", "magnitude", 10, 2e-3, "0"),
+            ("directions", "direction", 21, 0.0, ""),
+        ],
+    ),
+    "ER": (
+        "gemma2",
+        [
+            ("input scales", "magnitude", 5, 0.1, "1 (geometric mean)"),
+            ("output scales", "magnitude", 4, 0.0, ""),
+            ("directions", "direction", 9, 0.0, ""),
+        ],
+    ),
+    "row+column": ("llama", [("multipliers", "row", 14, 2e-3, "0"), ("multipliers", "column", 4, 2e-3, "0")]),
+    "scalar": ("qwen3-moe", [("multipliers", "scalar", 14, 2e-3, "0")]),
+    "DNP": ("llama", [("output scales", "row", 10, 0.0, "")]),
+}
+
+
+@cache
+def adorned(design: str) -> nn.Module:
+    model = copy.deepcopy(toy(ATTACHED[design][0]))
+    attach(model, design, changes_function=design == "DNP")
+    return model
+
+
+@pytest.mark.parametrize("design", ATTACHED)
+def test_what_is_attached_decays_as_the_scale_or_multiplier_it_is(design: str) -> None:
+    model, (family, expected) = adorned(design), ATTACHED[design]
+    groups = iwd_param_groups(model, weight_decay=0.1)
+    attached = [m for name, m in groups.members.items() if name in multipliers(model)]
+    found = Counter((m.group, m.kind, m.weight_decay, m.target) for m in attached)
+    assert found == {(group, kind, decay, target): n for group, kind, n, decay, target in expected}
+    bare = iwd_param_groups(toy(family), weight_decay=0.1)
+    rest = {plain_name(name): m for name, m in groups.members.items() if name not in multipliers(model)}
+    assert rest == {name: m for name, m in bare.members.items() if name in rest}
+    assert set(bare.members) - set(rest) <= {plain_name(name) for name in groups.frozen}
+    muon, adamw = split_for_muon(groups)
+    assert not set(multipliers(model)) & set(muon.members)
+    Muon(muon), AdamW(adamw)
+
+
+@pytest.mark.parametrize(("design", "family"), [("OR", "qwen3"), ("ER", "gemma2")])
+def test_decay_of_a_magnitude_leads_where_it_says(design: str, family: str) -> None:
+    """OR: the scale itself to 0, its direction kept; ER: its geometric mean to 1, the ratios of its entries kept."""
+    model, lr, decay, steps = copy.deepcopy(toy(family)), 0.1, 0.5, 40
+    if design == "ER":
+        with torch.no_grad():
+            for norm in traced(family).norms:
+                model.get_parameter(norm.scale).abs_()
+    attach(model, design)
+    optimizer = AdamW(iwd_param_groups(model, weight_decay=decay), lr=lr)
+    before = _effective_scales(model, family)
+    for _ in range(steps):
+        for p in model.parameters():
+            p.grad = torch.zeros_like(p) if p.requires_grad else None
+        optimizer.step()
+    left = (1 - lr * decay) ** steps
+    for norm in traced(family).norms:
+        v, after = before[norm.module], _effective_scales(model, family)[norm.module]
+        if norm.role == "input" and design == "OR":
+            v = left * v
+        elif norm.role == "input":
+            v = v * (v.log().mean() * (left - 1)).exp()
+        torch.testing.assert_close(after, v, rtol=1e-12, atol=0)
+
+
+def _effective_scales(model: nn.Module, family: str) -> dict[str, torch.Tensor]:
+    norms = traced(family).norms
+    return {n.module: n.offset + model.get_submodule(n.module).weight.detach() for n in norms}
+
+
+def test_scales_all_and_none_reach_what_is_attached() -> None:
+    for scales, decay in (("all", 0.1), ("none", 0.0)):
+        groups = iwd_param_groups(adorned("ER"), weight_decay=0.1, scales=scales, multiplier_decay=0.3)
+        magnitudes = [m.weight_decay for m in groups.members.values() if m.kind == "magnitude"]
+        assert magnitudes == [decay] * 9
+    groups = iwd_param_groups(adorned("scalar"), weight_decay=0.1, scales="all", multiplier_decay=0.3)
+    assert {m.weight_decay for m in groups.members.values() if m.kind == "scalar"} == {0.3}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ class Architecture:
     score_scale : of attention scores; None: head_dim^−½.
     score_cap, logit_cap : tanh soft caps, None for none.
     experts, active, balance : feed-forward experts (0: dense), how many a token uses, weight of the balancing loss.
-    state, mixer_heads, mixer_head_dim, mixer_groups : a Mamba-2 mixer beside the attention, of this state size (0: none).
+    state, mixer_heads, mixer_head_dim, mixer_groups : a Mamba-2 mixer beside the attention, of this state size (0:
+        none).
     init : standard deviation of every matrix at the start.
     """
 

@@ -1,7 +1,7 @@
 """The Mamba-2 mixer: a causal convolution, then a linear recurrence whose decay depends on the input.
 
-The recurrence h_t = e^{Δ_t A} h_{t−1} + Δ_t B_t x_tᵀ, y_t = C_tᵀ h_t + D x_t is computed chunk by chunk: inside a chunk as
-a masked product like attention, between chunks through the state (Dao and Gu 2024, "Transformers are SSMs").
+The recurrence h_t = e^{Δ_t A} h_{t−1} + Δ_t B_t x_tᵀ, y_t = C_tᵀ h_t + D x_t is computed chunk by chunk: inside a chunk
+as a masked product like attention, between chunks through the state (Dao and Gu 2024, "Transformers are SSMs").
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,11 @@ from simulations.models.scales import (
 from simulations.models.trace import Trace
 
 MERGE_FIRST = "merge first, or store its state dict and attach the same design before loading"
+
+VECTOR = ("scale", "bias", "vector")
+
+VERIFIED = 1e-8
+"""Most that outputs may change when what the finder calls a symmetry is applied with finite factors."""
 
 EXAMINED = 400
 """Most vector entries of a model among which redundancies are looked for: the time grows with their third power."""
@@ -158,27 +164,26 @@ def _redundant(
 
     OR and ER are left out, for theirs is known; weights are held fixed, for they take up any multiplier.
     """
-    exact = float64_copy(model)
-    randomise(exact, traced.norms)
-    install(exact, traced.norms, planned(exact, traced, parts, where, vectors=False))
-    attached = multipliers(exact)
-    for name, p in exact.named_parameters():
-        use = traced.uses.get(name)
-        free = name in attached or (use is not None and use.kind in ("scale", "bias", "vector"))
-        p.requires_grad_(free and p.requires_grad)
-    vectors = {name: p.numel() for name, p in exact.named_parameters() if p.requires_grad}
-    if sum(vectors.values()) > EXAMINED:
-        return (f"not examined: {sum(vectors.values())} entries of vectors, more than {EXAMINED}",)
-    offsets = {n.scale: n.offset for n in traced.norms if n.offset and n.scale in vectors}
-
-    def forward() -> Tensor:
-        return torch.cat([t.flatten() for t in returned(exact, example)])
-
+    entries = sum(prod(use.shape) for use in traced.uses.values() if use.kind in VECTOR)
+    if entries <= EXAMINED:
+        exact = float64_copy(model)
+        randomise(exact, traced.norms)
+        install(exact, traced.norms, planned(exact, traced, parts, where, vectors=False))
+        attached = multipliers(exact)
+        for name, p in exact.named_parameters():
+            vector = name in attached or (name in traced.uses and traced.uses[name].kind in VECTOR)
+            p.requires_grad_(vector and p.requires_grad)
+        entries = sum(p.numel() for p in exact.parameters() if p.requires_grad)
+    if entries > EXAMINED:
+        return (f"not examined: {entries} entries of vectors, more than {EXAMINED}",)
+    free = {name for name, p in exact.named_parameters() if p.requires_grad}
+    offsets = {str(n.scale): n.offset for n in traced.norms if n.offset and n.scale in free}
     try:
-        found = redundancies(exact, forward, offsets={str(n): o for n, o in offsets.items()})
+        found = redundancies(exact, lambda: torch.cat([t.flatten() for t in returned(exact, example)]), offsets=offsets)
     except ValueError as error:
         return (f"not examined: {error}",)
-    lines = [str(f) for f in found.families if any(s.parameter in attached for s in f.sites)]
+    families = [f for f in found.families if f.change < VERIFIED and any(s.parameter in attached for s in f.sites)]
+    lines = [str(f) for f in families]
     for name, multiplier in attached.items():
         lines = [line.replace(name, f"{multiplier.parameter} ({multiplier.kind})") for line in lines]
     return tuple(lines)

@@ -30,6 +30,7 @@ from simulations.models.trace import Consumer, Norm, Trace, Use
 
 PARTS = ("HG", "DP", "DNP", "OR", "ER", "scalar", "row", "column")
 VECTORS: Mapping[str, Callable[[Tensor], nn.Module]] = {"OR": MagnitudeDirection, "ER": Exponential}
+NOTHING = "no norm has a scale and is read by parameters alone"
 MatrixKind = Literal["row", "column", "scalar"]
 
 Where = Callable[[str], bool]
@@ -107,7 +108,7 @@ def planned(model: nn.Module, traced: Trace, parts: Sequence[str], where: Where 
             plan.changes += site.matrices(cast(MatrixKind, part), parts)
         if len(plan.changes) + len(plan.normalised) == before and (vectors or part not in VECTORS):
             reasons = "; ".join(f"{name}: {why}" for name, why in plan.refused.items() if name.startswith(f"{part} "))
-            raise ValueError(f"design part {part}: there is nothing to attach it to{': ' if reasons else ''}{reasons}")
+            raise ValueError(f"design part {part}: there is nothing to attach it to: {reasons or NOTHING}")
     return plan
 
 
@@ -120,7 +121,7 @@ class _Sites:
     def branches(self, vector: Callable[[Tensor], nn.Module]) -> Iterator[Change]:
         """HG: the scale of a norm to each of its consumers."""
         for norm in self.traced.norms:
-            if not norm.consumers or norm.scale is None:
+            if not norm.consumers:
                 continue
             reason = self.kept[norm.module]
             if len(norm.consumers) == 1:
@@ -129,6 +130,7 @@ class _Sites:
                 self.plan.refused[f"HG {norm.module}"] = reason
                 continue
             self.branched.add(norm.module)
+            assert norm.scale is not None
             for consumer in norm.consumers:
                 yield Change(consumer.parameter, partial(_branch, norm, consumer, vector))
             yield Change(norm.scale, partial(_scale_one, norm))
@@ -184,17 +186,18 @@ class _Sites:
         for norm in self.traced.norms:
             for consumer in norm.consumers if norm.role == "input" else ():
                 use = self.traced.uses[consumer.parameter]
-                if use.parameter in seen or not self._chosen(use, not use.returned):
+                if use.parameter in seen or not self._chosen(use, True):
                     continue
                 seen.add(use.parameter)
-                if self._free(f"{part} {use.parameter}", use, None):
+                head = "the head is left out unless `where` names it" if use.returned and not self.where else None
+                if self._free(f"{part} {use.parameter}", use, head):
                     yield use, consumer.axis
 
     def _chosen(self, use: Use, otherwise: bool) -> bool:
         return otherwise if self.where is None else any(map(self.where, use.names))
 
     def _free(self, name: str, use: Use, reason: str | None) -> bool:
-        if len(owners(self.model, use.parameter)) > 1:
+        if reason is None and len(owners(self.model, use.parameter)) > 1:
             reason = f"it is tied ({', '.join(use.names)}): untie first"
         if reason:
             self.plan.refused[name] = reason

@@ -19,7 +19,10 @@ EXACT = 1e-12
 
 
 class Float64(TorchFunctionMode):
-    """Grants float64 wherever the code under it asks for float32 (norms and softmax upcast to float32 by name)."""
+    """Grants float64 wherever the code under it asks for float32 (norms and softmax upcast to float32 by name).
+
+    Products of experts in groups, which torch does not have in float64, are done group by group.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.float:
@@ -28,7 +31,17 @@ class Float64(TorchFunctionMode):
         def promote(x: Any) -> Any:
             return torch.float64 if x is torch.float32 else x
 
-        return func(*map(promote, args), **{k: promote(x) for k, x in (kwargs or {}).items()})
+        args, kwargs = tuple(map(promote, args)), {k: promote(x) for k, x in (kwargs or {}).items()}
+        if getattr(func, "__name__", "") in ("grouped_mm", "_grouped_mm") and args[0].dtype == torch.float64:
+            return _grouped_product(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _grouped_product(rows: Tensor, matrices: Tensor, *, offs: Tensor, **others: None) -> Tensor:
+    """Group e, the rows up to ``offs[e]``, times matrix e; rows after the last group give 0."""
+    ends = offs.tolist()
+    groups = [rows[start:end] @ m for start, end, m in zip([0, *ends], ends, matrices, strict=False)]
+    return torch.cat([*groups, rows.new_zeros(len(rows) - ends[-1], matrices.shape[-1])])
 
 
 def float64_copy(model: nn.Module) -> nn.Module:

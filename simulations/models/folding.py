@@ -89,9 +89,9 @@ def by_index(consumer: Consumer, channels: Tensor, otherwise: float) -> Tensor:
     return torch.where(met >= 0, channels.flatten()[met], otherwise)
 
 
-def owners(model: nn.Module, parameter: str) -> dict[nn.Module, str]:
+def owners(model: nn.Module, parameter: str | nn.Parameter) -> dict[nn.Module, str]:
     """The modules that hold a parameter (several if it is tied), each with the attribute's name."""
-    wanted = model.get_parameter(parameter)
+    wanted = model.get_parameter(parameter) if isinstance(parameter, str) else parameter
     return {m: n for m in model.modules() for n, p in m.named_parameters(recurse=False) if p is wanted}
 
 
@@ -99,9 +99,10 @@ def _bias_place(model: nn.Module, consumer: Consumer) -> Any:
     """The module whose ``bias`` is added to the consumer's product.  Raises ValueError if there is none."""
     ((owner, name), *more) = owners(model, consumer.parameter).items()
     bias = getattr(owner, "bias", False)
-    fits = bias is None or (
-        isinstance(bias, nn.Parameter) and bias.numel() * consumer.channels.numel() == prod(consumer.shape)
-    )
+    if isinstance(bias, nn.Parameter):
+        fits = bias.numel() * consumer.channels.numel() == prod(consumer.shape) and len(owners(model, bias)) == 1
+    else:
+        fits = bias is None
     if more or name != "weight" or len(consumer.shape) != 2 or not fits:
         raise ValueError(f"{consumer.parameter}: its module takes no bias to which the norm's could be moved")
     return owner

@@ -47,7 +47,6 @@ def randomise(model: nn.Module, norms: Sequence[Norm], seed: int = 0) -> None:
     A model as it starts, with scales of 1 and biases of 0, would hide what is wrong.
     """
     generator = torch.Generator().manual_seed(seed)
-    named = dict(model.named_parameters())
 
     def noise(p: Tensor) -> Tensor:
         return torch.randn(p.shape, generator=generator, dtype=p.dtype)
@@ -55,11 +54,12 @@ def randomise(model: nn.Module, norms: Sequence[Norm], seed: int = 0) -> None:
     with torch.no_grad():
         for norm in norms:
             if norm.scale is not None:
-                w = named[norm.scale]
+                w = model.get_parameter(norm.scale)
                 w.copy_(torch.rand(w.shape, generator=generator, dtype=w.dtype) + 0.5 - norm.offset)
             if norm.bias is not None:
-                named[norm.bias].copy_(0.2 * noise(named[norm.bias]))
-        for p in named.values():
+                b = model.get_parameter(norm.bias)
+                b.copy_(0.2 * noise(b))
+        for p in model.parameters():
             if not bool(p.any()):
                 p.copy_(0.1 * noise(p))
 
@@ -115,7 +115,8 @@ def assign(model: nn.Module, exact: nn.Module) -> None:
 
 def expect_range(exact: nn.Module, dtypes: Mapping[str, torch.dtype]) -> None:
     """Raise ValueError if a parameter is too large for the type it is to have (by its name; else the first of them)."""
-    for name, p in exact.named_parameters():
+    for name, parameter in exact.named_parameters():
+        p = parameter.detach()
         to = dtypes.get(name, next(iter(dtypes.values())))
         if bool(p.isfinite().all()) and not bool(p.to(to).isfinite().all()):
             raise ValueError(f"{name}: an entry of {float(p.abs().max()):.1e} overflows {to}")

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from simulations.equilibrium import equilibrium
+from simulations.models.audit_command import audit
 
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130
@@ -257,6 +258,7 @@ def new_claim(name: str) -> None:
 
 
 main.add_command(equilibrium)
+main.add_command(audit)
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,285 @@
+"""What a model does with its norm scales: their roles, whether they fold, what decays them, what gradient flow keeps.
+
+Source: arXiv 2605.26895 (roles, absorption, individual weight decay).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from simulations.models.conserved import conserved, parts
+from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
+from simulations.models.folding import refusal
+from simulations.models.running import Example
+from simulations.models.trace import Consumer, Norm, Role, Trace, trace
+
+Rules = Mapping[str, Mapping[str, bool]]
+
+UNTIE, BIAS, EXPERTS = "untie_lm_head", "handle_norm_bias", "rescale router and every expert"
+
+
+@dataclass(frozen=True)
+class Conserved:
+    """Q_j = v_j² + b_j² − Σ ‖w_j‖² of an input norm at its present parameters (at initialisation, of a new model).
+
+    Attributes
+    ----------
+    min, max : over the norm's channels.
+    given : the mean over channels at the given sizes, if the model has smaller ones, taking the spread of an entry of
+        each consumer and the scale to be those of the model; None otherwise.
+    sign_note : what follows from its sign.
+    """
+
+    min: float
+    max: float
+    given: float | None
+    sign_note: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter of a norm, or a norm that has none.
+
+    Attributes
+    ----------
+    param, norm, norm_class : names of the parameter (None: the norm has none), of the module and of its class.
+    effective : ``w``, ``1+w``, ``bias`` or ``none``.
+    consumers : parameters multiplied with the norm's output, with the name that they are tied to.
+    input_axes : of each consumer, the axis that the norm's channels run along.
+    fold_exact, reason : whether rescaling the norm against its consumers leaves the function as it is, and why not.
+    requires : what has to be done for folding it.
+    others : everything else that reads the output.
+    flags : ``rope``: channels are rotated into one another before they are read, so that only scales that are equal on
+        each rotary pair pass.
+    decay : whether each recipe decays the parameter.
+    decay_target : the effective value that weight decay pulls it to.
+    init : its mean value; effective_init : that of the effective scale.
+    share : of all parameters of the model (of the given sizes, if they are known).
+    """
+
+    param: str | None
+    role: Role
+    effective: str
+    consumers: tuple[str, ...]
+    fold_exact: bool | None
+    reason: str
+    decay: Mapping[str, bool | None]
+    norm: str
+    norm_class: str
+    shape: tuple[int, ...]
+    input_axes: Mapping[str, int]
+    requires: tuple[str, ...]
+    others: tuple[str, ...]
+    flags: tuple[str, ...]
+    share: float | None
+    q: Conserved | None
+    decay_target: float | None
+    init: float | None
+    effective_init: float | None
+
+    @property
+    def template(self) -> str:
+        return template(self.param or self.norm)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Numbers of parameters: of the model, of its norm scales by role, of its norms' biases."""
+
+    parameters: int
+    scales: int
+    by_role: Mapping[str, int]
+    biases: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `audit` found.
+
+    Attributes
+    ----------
+    warnings : one line each.
+    totals, copies : counts, and how often each norm parameter stands in the model but for layer numbers; those of the
+        given sizes where the model has smaller ones.
+    unread : parameters that the example did not reach.
+    """
+
+    rows: tuple[Row, ...]
+    warnings: tuple[str, ...]
+    totals: Totals
+    copies: Mapping[str, int]
+    unread: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def audit(model: nn.Module, example: Example | None = None, *, counts: nn.Module | None = None) -> Audit:
+    """Find every norm of ``model``, what reads it, whether it folds and what decays it.
+
+    Parameters
+    ----------
+    example : what the model is called with, as for `trace`; it must reach every parameter that is to be seen.
+    counts : the same model at other sizes, of which shares and totals are told; its parameters may be on the meta
+        device.
+
+    Raises
+    ------
+    ValueError : the model does not run on the example, has no norm, or has a norm of an unknown kind.
+    """
+    from simulations.models.pitfalls import pitfalls
+
+    traced = trace(model, example)
+    if not traced.norms:
+        raise ValueError(f"{type(model).__name__}: no module of it normalises; there is nothing to audit")
+    rules: Rules = {
+        "dim_rule": dim_rule(model),
+        "trainer": trainer_rule(model),
+        "all": all_rule(model),
+        "iwd": iwd_rule(traced),
+    }
+    rows = tuple(row for norm in traced.norms for row in _rows(model, norm, rules, counts))
+    sized = model if counts is None else counts
+    copies = Counter(template(name) for name, _ in sized.named_parameters())
+    warnings = pitfalls(rows, traced, rules)
+    return Audit(rows, warnings, totals(rows, sized), copies, tuple(traced.unread))
+
+
+def template(name: str) -> str:
+    """The name with every number in it, as of a layer, replaced by a star."""
+    return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)", "*", name)
+
+
+def _rows(model: nn.Module, norm: Norm, rules: Rules, counts: nn.Module | None) -> Iterator[Row]:
+    reason = refusal(model, norm)
+    consumers = sorted(norm.consumers, key=_label)
+    shared = {
+        "role": norm.role,
+        "consumers": tuple(map(_label, consumers)),
+        "fold_exact": reason is None if norm.scale else None,
+        "reason": reason or "",
+        "norm": norm.module,
+        "norm_class": norm.class_name,
+        "input_axes": {_label(c): c.axis for c in consumers},
+        "requires": _requires(norm),
+        "others": norm.others,
+        "flags": ("rope",) if norm.role == "output" and norm.blended else (),
+    }
+    state = {name: p.detach() for name, p in model.named_parameters()}
+    sized = dict((counts or model).named_parameters())
+    total = sum(p.numel() for p in sized.values())
+    for name in (norm.scale, norm.bias) if norm.scale or norm.bias else (None,):
+        if name is None and (norm.scale or norm.bias):
+            continue
+        value = state[name].double() if name in state else None
+        is_scale = name is not None and name == norm.scale
+        offset = norm.offset if is_scale else 0.0
+        init = None if value is None else float(value.mean())
+        yield Row(
+            param=name,
+            effective=_effective(norm, name),
+            decay={key: rule.get(name) if name else None for key, rule in rules.items()},
+            shape=() if value is None else tuple(value.shape),
+            share=sized[name].numel() / total if name in sized else None,
+            q=_conserved(norm, state, counts) if is_scale and name in state else None,
+            decay_target=None if name is None else offset,
+            init=init,
+            effective_init=None if init is None else init + offset,
+            **shared,  # type: ignore[arg-type]
+        )
+
+
+def _effective(norm: Norm, name: str | None) -> str:
+    if name is None:
+        return "none"
+    if name != norm.scale:
+        return "bias"
+    return f"{norm.offset:g}+w" if norm.offset else "w"
+
+
+def _label(consumer: Consumer) -> str:
+    """A tied weight goes by the name under which it stands last, as an output head does, and by the first."""
+    first, *more = consumer.names
+    return f"{more[-1]} (tied to {first})" if more else first
+
+
+def _requires(norm: Norm) -> tuple[str, ...]:
+    if norm.role != "input":
+        return ()
+    tied = any(c.also_used_by and len(c.names) > 1 for c in norm.consumers)
+    stacked = any(len(c.shape) > 2 for c in norm.consumers)
+    needed = {UNTIE: tied, BIAS: norm.bias is not None, EXPERTS: stacked and len(norm.consumers) > 1}
+    return tuple(what for what, needs in needed.items() if needs)
+
+
+def _conserved(norm: Norm, state: Mapping[str, Tensor], counts: nn.Module | None) -> Conserved | None:
+    """None where no law holds: a role other than input, or a weight that is also used elsewhere."""
+    if not norm.absorbable:
+        return None
+    exact = {
+        name: state[name].double() for name in (norm.scale, norm.bias, *(c.parameter for c in norm.consumers)) if name
+    }
+    q = conserved(norm, exact)
+    given = None if counts is None else _conserved_given(norm, exact, counts)
+    low, high = (float(q.min()), float(q.max())) if given is None else (given, given)
+    return Conserved(float(q.min()), float(q.max()), given, sign_note(low, high))
+
+
+def _conserved_given(norm: Norm, state: Mapping[str, Tensor], counts: nn.Module) -> float | None:
+    """The mean of Q at the sizes of ``counts``, from the spread of entries in ``state``."""
+    scale_part, _ = parts(norm, state)
+    total = float(scale_part.mean())
+    sized = dict(counts.named_parameters())
+    for consumer in norm.consumers:
+        first, *_ = re.findall(r"\d+", consumer.parameter) or [None]
+        alike = re.compile(re.sub(r"\\\*", r"\\d+", re.escape(template(consumer.parameter))))
+        shapes = [
+            p.shape
+            for n, p in sized.items()
+            if alike.fullmatch(n) and re.findall(r"\d+", n)[:1] == [first][: first is not None]
+        ]
+        if not shapes:
+            return None
+        square = float(state[consumer.parameter].pow(2).mean())
+        total -= sum(square * shape.numel() / shape[consumer.axis] for shape in shapes)
+    return total
+
+
+def sign_note(low: float, high: float) -> str:
+    """What theory says of a norm whose Q lies between ``low`` and ``high``, under gradient flow."""
+    if low > 0:
+        bound = "P_j ≥ v_j² ≥ Q_j" + (" ≥ 1" if low >= 1 else "")
+        return f"Q > 0: v keeps its sign and {bound}"
+    if high < 0:
+        return "Q < 0: v may pass through 0; v² ≥ 1, λ_min ≥ 1 and loss dominance are not guaranteed"
+    return "Q > 0 for some channels only: there v keeps its sign; elsewhere it may pass through 0 and nothing is guaranteed"
+
+
+def totals(rows: tuple[Row, ...], model: nn.Module) -> Totals:
+    """Counts over the parameters of ``model`` whose names differ from the rows' in layer numbers at most.
+
+    A scale whose role is not the same in all layers counts as the role ``varies``.
+    """
+    roles: dict[str, str] = {}
+    biases = set()
+    for row in rows:
+        if row.effective == "bias":
+            biases.add(row.template)
+        elif row.param is not None:
+            roles[row.template] = row.role if roles.get(row.template, row.role) == row.role else "varies"
+    by_role: dict[str, int] = {}
+    bias_count = parameters = 0
+    for name, p in model.named_parameters():
+        parameters += p.numel()
+        kind = template(name)
+        if kind in roles:
+            by_role[roles[kind]] = by_role.get(roles[kind], 0) + p.numel()
+        bias_count += p.numel() if kind in biases else 0
+    return Totals(parameters, sum(by_role.values()), by_role, bias_count)

@@ -9,16 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from simulations.models.conserved import conserved, parts
 from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
 from simulations.models.folding import refusal
 from simulations.models.running import Example
-from simulations.models.trace import Consumer, Norm, Role, Trace, trace
+from simulations.models.trace import Consumer, Norm, Role, trace
 
 Rules = Mapping[str, Mapping[str, bool]]
 
@@ -259,7 +258,7 @@ def sign_note(low: float, high: float) -> str:
         return f"Q > 0: v keeps its sign and {bound}"
     if high < 0:
         return "Q < 0: v may pass through 0; v² ≥ 1, λ_min ≥ 1 and loss dominance are not guaranteed"
-    return "Q > 0 for some channels only: there v keeps its sign; elsewhere it may pass through 0 and nothing is guaranteed"
+    return "Q > 0 for some channels only: there v keeps its sign, elsewhere nothing is guaranteed"
 
 
 def totals(rows: tuple[Row, ...], model: nn.Module) -> Totals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,6 +110,7 @@ def table(found: Audit) -> Table:
         row = group[0]
         copies = len(group) if split[row.template] > 1 else found.copies.get(row.template, len(group))
         q = [r.q for r in group if r.q is not None]
+        given = [x.given for x in q if x.given is not None]
         columns.add_row(
             row.template.removeprefix(prefix),
             str(copies),
@@ -119,7 +120,7 @@ def table(found: Audit) -> Table:
             _folds(row),
             "" if row.share is None else f"{1e6 * copies * row.share:.2g}",
             f"{min(x.min for x in q):.2g}…{max(x.max for x in q):.2g}" if q else "",
-            f"{sum(x.given for x in q) / len(q):.2g}" if q and q[0].given is not None else "",
+            f"{sum(given) / len(given):.2g}" if given else "",
             " ".join(_mark(row.decay[key]) for key in RULES),
             "" if row.decay_target is None else f"{row.decay_target:g}",
         )
@@ -131,8 +132,10 @@ def _key(row: Row) -> tuple[object, ...]:
 
 
 def _common_prefix(names: list[str]) -> str:
-    """What all names begin with, up to and with a dot."""
-    return commonprefix(names).rpartition(".")[0] + "." if len(names) > 1 and "." in commonprefix(names) else ""
+    """The first components that all names begin with, as ``model.``; never a whole name."""
+    components = zip(*(name.split(".")[:-1] for name in names), strict=False)
+    common = takewhile(lambda column: len(set(column)) == 1, components)
+    return "".join(f"{column[0]}." for column in common) if len(names) > 1 else ""
 
 
 def _read_by(row: Row) -> list[str]:

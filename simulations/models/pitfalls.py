@@ -41,7 +41,7 @@ def _of_norms(rows: tuple[Row, ...]) -> Iterator[str]:
     if found := where(lambda r: "untie_lm_head" in r.requires):
         yield f"{found}: its consumer is tied to a weight that is used elsewhere: untie before folding; Q has no law"
     if found := where(lambda r: "handle_norm_bias" in r.requires):
-        yield f"{found}: the norm has a bias: folding moves it into biases of the consumers, created where there are none"
+        yield f"{found}: folding moves the norm's bias into the consumers' biases, created where there are none"
     if found := where(lambda r: "rescale router and every expert" in r.requires):
         yield f"{found}: router and experts read the same norm: fold into all of them or none"
     if found := where(lambda r: r.role == "mixed"):
@@ -53,7 +53,7 @@ def _of_norms(rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _of_recipes(rows: tuple[Row, ...], traced: Trace, rules: Rules) -> Iterator[str]:
-    names = {"dim_rule": "the dimension rule", "trainer": "Trainer's names", "all": "one group for all"}
+    names = {"dim_rule": "the dimension rule", "trainer": "Trainer", "all": "one group for all"}
     scales = [r for r in rows if r.param and r.effective != "bias"]
     by_role: Mapping[str, list[Row]] = {role: [r for r in scales if r.role == role] for role in ("input", "output")}
     for key, recipe in names.items():
@@ -66,7 +66,8 @@ def _of_recipes(rows: tuple[Row, ...], traced: Trace, rules: Rules) -> Iterator[
         if outputs and not any(r.decay[key] for r in by_role["input"]) and by_role["input"]:
             yield f"{recipe} decays output norms and no input norm: the opposite of IWD"
         elif outputs:
-            yield f"{recipe} decays output norms ({listed(r.template for r in outputs)}): nothing before them can make up"
+            named = listed(r.template for r in outputs)
+            yield f"{recipe} decays output norms ({named}): no weight before them can make up for it"
         vectors = [n for n, u in traced.uses.items() if u.kind == "vector" and rules[key].get(n)]
         if vectors and key != "all":
             yield f"{recipe} decays {listed(map(_template, vectors))}, which no matrix product reads"

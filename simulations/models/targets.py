@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import nn
 
-from simulations.models.running import Example
+from simulations.models.running import LENGTH, Example
 from simulations.models.shrinking import shrink
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ Sizes = Literal["auto", "tiny", "given"]
 
 LARGEST = 20_000_000
 """Parameters up to which ``auto`` builds a configuration at its given sizes."""
+
+
+HEADS = {"CausalLM": "CAUSAL_LM", "Seq2SeqLM": "SEQ_TO_SEQ_CAUSAL_LM", "MaskedLM": "MASKED_LM"}
 
 
 @dataclass(frozen=True)
@@ -111,14 +114,14 @@ def _from_folder(path: Path, sizes: Sizes, overrides: Mapping[str, Any] | None) 
     if not any(path.glob("*.safetensors")):
         raise ValueError(f"{path}: no weights (*.safetensors) in it; give {path / 'config.json'} for random ones")
     config = _read_config(path / "config.json", {})
-    model_class = _model_class(config)
+    auto = _auto_class(config)
     try:
-        model = model_class.from_pretrained(
+        model = auto.from_pretrained(
             path, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
         )
     except Exception as error:
         raise ValueError(f"{path}: cannot be loaded: {_one_line(error)}") from error
-    return Subject(str(path), model.eval(), _example(config), config, None)
+    return Subject(str(path), model.eval(), _example(model, config), config, None)
 
 
 def _from_config(name: str, config: PreTrainedConfig, sizes: Sizes) -> Subject:
@@ -131,7 +134,7 @@ def _from_config(name: str, config: PreTrainedConfig, sizes: Sizes) -> Subject:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = _build(config)
-    return Subject(name, model.eval(), _example(config), config, given if small else None)
+    return Subject(name, model.eval(), _example(model, config), config, given if small else None)
 
 
 def _build(config: PreTrainedConfig) -> nn.Module:
@@ -142,28 +145,38 @@ def _build(config: PreTrainedConfig) -> nn.Module:
     ValueError : its class refuses the configuration, or needs a package that is not installed.
     """
     try:
-        return _model_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
+        return _auto_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
     except Exception as error:
         raise ValueError(f"{type(config).__name__}: no model can be built: {_one_line(error)}") from error
 
 
-def _model_class(config: PreTrainedConfig) -> Any:
-    """The first of the auto classes that knows the configuration: language models, then what has no head."""
+def _auto_class(config: PreTrainedConfig) -> Any:
+    """The first of the auto classes that knows the configuration: with a head for language, or with none."""
     import transformers
 
-    for auto in ("CausalLM", "Seq2SeqLM", "MaskedLM", ""):
-        found = getattr(transformers, f"AutoModel{'For' if auto else ''}{auto}")
-        if type(config) in found._model_mapping:
-            return found
+    transformers.logging.set_verbosity_error()  # which of its kernels is slow does not matter here
+    heads = ["CausalLM", "Seq2SeqLM", "MaskedLM"]
+    architectures = config.architectures or []
+    if getattr(config, "is_decoder", None) is False or any(a.endswith("MaskedLM") for a in architectures):
+        heads.reverse()  # an encoder can also be had with a decoder's head, which it then does not suit
+    for head in heads:
+        mapping = getattr(transformers, f"MODEL_FOR_{HEADS[head]}_MAPPING")
+        if type(config) in mapping:
+            return getattr(transformers, f"AutoModelFor{head}")
+    if type(config) in transformers.MODEL_MAPPING:
+        return transformers.AutoModel
     raise ValueError(f"{type(config).__name__}: transformers has no model of this configuration")
 
 
-def _example(config: PreTrainedConfig) -> Example | None:
-    """Tokens for both halves of an encoder-decoder; None: the one input of a language model is made where needed."""
+def _example(model: nn.Module, config: PreTrainedConfig) -> Example | None:
+    """Tokens for both halves of an encoder-decoder, an image for a model of images; None: tokens, made where needed."""
+    generator = torch.Generator().manual_seed(0)
+    if model.main_input_name == "pixel_values" and isinstance(getattr(config, "image_size", None), int):
+        shape = (2, config.num_channels, config.image_size, config.image_size)
+        return {"pixel_values": torch.randn(shape, generator=generator)}
     if not config.is_encoder_decoder or not hasattr(config, "vocab_size"):
         return None
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(3, config.vocab_size, (2, 2, 24), generator=generator)
+    tokens = torch.randint(3, config.vocab_size, (2, 2, LENGTH), generator=generator)
     return {"input_ids": tokens[0], "decoder_input_ids": tokens[1], "use_cache": False}
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from simulations.models.trace import Norm, Role, Trace, Use
 
-SCALES = ("iwd", "none", "all")
+SCALES = ("iwd", "none", "all", "output")
 
 WEIGHTS = ("matrix", "convolution", "embedding")
 TRAINER_EXEMPTS = re.compile(r"bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)")
@@ -49,8 +49,8 @@ def iwd_rule(traced: Trace, scales: str = "iwd") -> dict[str, bool]:
 def decays(use: Use, role: Role | None, scales: str = "iwd") -> bool:
     """Whether a parameter decays.
 
-    Matrices, convolutions and embeddings do; of norm scales those of input norms (``scales="iwd"``), none or all;
-    biases, decay rates and skips of state spaces, attention sinks, position vectors and other vectors do not.
+    Matrices, convolutions and embeddings do; of norm scales those of input norms (``scales="iwd"``), none, all, or the
+    others only (``"output"``, the opposite of IWD); biases, decay rates and skips of state spaces, attention sinks, position vectors and other vectors do not.
     """
     if use.kind == "scale":
         return scale_decays(role, scales)
@@ -59,7 +59,7 @@ def decays(use: Use, role: Role | None, scales: str = "iwd") -> bool:
 
 def scale_decays(role: Role | None, scales: str) -> bool:
     """Whether a norm scale of this role decays."""
-    return scales == "all" or (scales == "iwd" and role == "input")
+    return scales == "all" or scales == ("iwd" if role == "input" else "output")
 
 
 def scale_roles(norms: Iterable[Norm]) -> dict[str, Role]:

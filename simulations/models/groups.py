@@ -167,7 +167,8 @@ def iwd_param_groups(
     ----------
     example_input : as for `trace`; None for a language model of `transformers`.
     weight_decay : λ of what decays.
-    scales : the norm scales that decay: those of input norms (``"iwd"``), ``"none"`` or ``"all"``.
+    scales : the norm scales that decay: those of input norms (``"iwd"``), ``"none"``, ``"all"``, or those of all other
+        norms (``"output"``).
     multiplier_decay : λ of attached scalar, row and column multipliers.
 
     Raises

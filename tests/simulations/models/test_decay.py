@@ -117,7 +117,9 @@ def test_one_group_for_all_and_the_dimension_rule() -> None:
     assert endings(decay, False) == {"input_layernorm.weight", "post_attention_layernorm.weight", "norm.weight"}
 
 
-@pytest.mark.parametrize(("scales", "expected"), [("iwd", {"input"}), ("none", set()), ("all", {"input", "output"})])
+@pytest.mark.parametrize(
+    ("scales", "expected"), [("iwd", {"input"}), ("none", set()), ("all", {"input", "output"}), ("output", {"output"})]
+)
 def test_scales_chooses_the_norms_that_decay(scales: str, expected: set[str]) -> None:
     groups = iwd_param_groups(toy("qwen3"), weight_decay=0.1, scales=scales)
     decayed = {g["name"].split()[0] for g in groups if g["name"].endswith("scales") and g["weight_decay"]}
@@ -394,7 +396,7 @@ def test_scales_all_and_none_reach_what_is_attached() -> None:
         ({"weight_decay": -1.0}, "weight_decay=-1.0: expected a finite number >= 0"),
         ({"weight_decay": math.inf}, "weight_decay=inf"),
         ({"weight_decay": 0.1, "multiplier_decay": math.nan}, "multiplier_decay=nan"),
-        ({"weight_decay": 0.1, "scales": "both"}, "scales='both': expected one of iwd, none, all"),
+        ({"weight_decay": 0.1, "scales": "both"}, "scales='both': expected one of iwd, none, all, output"),
         ({"weight_decay": 0.1, "example_input": torch.zeros(2)}, "does not run on it"),
     ],
 )

@@ -1,0 +1,187 @@
+"""A training run as data, and the model, data and optimizers that it asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from scalevec_theory.schedules import SCHEDULES
+from simulations.lm.architecture import Architecture, architecture
+from simulations.lm.data import Source, find_source
+from simulations.lm.model import Decoder, count_parameters
+from simulations.models import attach, iwd_param_groups, multipliers, split_for_muon
+from simulations.models.groups import ParamGroups
+
+OPTIMIZERS = ("adamw", "muon")
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Attributes
+    ----------
+    architecture : of the model; its vocabulary is that of the data.
+    data : a name that `find_source` knows.
+    design : of the scale vectors: ``none`` (norms without a learned scale), ``standard``, or what `attach` takes, such
+        as ``HG+DNP+OR``.
+    multipliers : ``none`` or what `attach` takes: ``scalar``, ``row``, ``column``, ``row+column``.
+    learned_norms : False keeps every norm's scale where it starts.
+    optimizer, lr, betas, weight_decay : ``adamw``, or ``muon`` for hidden matrices with AdamW on the rest.
+    scales : which norm scales decay: ``iwd`` (those of input norms), ``none``, ``all``, or ``output`` (the others).
+    multiplier_decay : weight decay of multipliers.
+    schedule, warmup, steps : factors of the learning rate; warm-up steps; steps in all.
+    batch, accumulate, length : sequences of a step, in how many parts they are taken, tokens of a sequence.
+    clip, clip_multipliers : largest global norm of the gradient (0: none), and whether multipliers count in it.
+    evaluations, held_out : how often the held-out loss is measured along the run, and on how many batches.
+    precision : of the forward pass, ``float32`` or ``bfloat16`` (autocast).
+    compile : whether torch compiles the model.
+    seed : of the initial weights and of the order of the data.
+    """
+
+    architecture: Architecture
+    data: str = "stdlib"
+    design: str = "standard"
+    multipliers: str = "none"
+    learned_norms: bool = True
+    optimizer: str = "adamw"
+    lr: float = 3e-3
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.1
+    scales: str = "iwd"
+    multiplier_decay: float = 2e-3
+    schedule: str = "cosine"
+    warmup: int = 20
+    steps: int = 200
+    batch: int = 16
+    accumulate: int = 1
+    length: int = 128
+    clip: float = 1.0
+    clip_multipliers: bool = True
+    evaluations: int = 10
+    held_out: int = 8
+    precision: str = "float32"
+    compile: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a name that is not known or a number out of range."""
+        for name, known in (
+            ("optimizer", OPTIMIZERS),
+            ("precision", tuple(PRECISIONS)),
+            ("schedule", tuple(SCHEDULES)),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(known)}")
+        for name in ("steps", "batch", "accumulate", "length", "evaluations", "held_out"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected >= 1")
+        if not self.lr > 0:
+            raise ValueError(f"lr={self.lr}: expected > 0")
+        for name in ("weight_decay", "multiplier_decay", "clip", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)}: expected >= 0")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={self.betas}: expected two numbers in [0, 1)")
+        if self.batch % self.accumulate:
+            raise ValueError(f"accumulate={self.accumulate}: expected a divisor of batch={self.batch}")
+        if not 0 <= self.warmup <= self.steps:
+            raise ValueError(f"warmup={self.warmup}: expected from 0 to steps={self.steps}")
+        if self.architecture.positions == "learned" and self.length > self.architecture.length:
+            raise ValueError(f"length={self.length}: expected at most the {self.architecture.length} learned positions")
+
+    @property
+    def key(self) -> str:
+        """A hash of everything above: runs of one key do the same."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of training."""
+        return self.steps * self.batch * self.length
+
+
+def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: Any) -> Run:
+    """A run of a family's architecture; the vocabulary is taken from the data.
+
+    Raises
+    ------
+    ValueError : an unknown family, size or setting, or a value that does not fit.
+    """
+    known = {f.name for f in fields(Run)} - {"architecture"}
+    if unknown := sorted(set(settings) - known):
+        raise ValueError(f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {', '.join(known)}")
+    source = find_source(settings.get("data", "stdlib"))
+    return Run(architecture(family, **{"vocabulary": source.vocabulary, **(sizes or {})}), **settings)
+
+
+@dataclass
+class Laboratory:
+    """What a run needs: the model, its data, its optimizers and their factors."""
+
+    run: Run
+    model: nn.Module
+    source: Source
+    groups: ParamGroups
+    optimizers: list[torch.optim.Optimizer]
+    factors: np.ndarray
+
+    def clipped(self) -> list[Tensor]:
+        """The parameters whose gradients count in clipping."""
+        left_out = set() if self.run.clip_multipliers else set(multipliers(self.model))
+        return [p for name, p in self.model.named_parameters() if p.requires_grad and name not in left_out]
+
+
+def set_up(run: Run, device: torch.device | str = "cpu") -> Laboratory:
+    """Build the model of a run with its design attached, its data and its optimizers."""
+    source = find_source(run.data)
+    model: nn.Module = Decoder(run.architecture, run.seed).to(device)
+    example = source.batch(run.seed, 0, 2, min(run.length, 16))[0].to(device)
+    design = [part for part in (run.design, run.multipliers) if part not in ("none", "standard")]
+    if design:
+        attach(model, "+".join(design), example, changes_function="dnp" in run.design.lower())
+    if run.design == "none" or not run.learned_norms:
+        freeze_norms(model, example)
+    groups = iwd_param_groups(
+        model, example, weight_decay=run.weight_decay, scales=run.scales, multiplier_decay=run.multiplier_decay
+    )
+    return Laboratory(
+        run, model, source, groups, make_optimizers(run, groups), SCHEDULES[run.schedule](run.steps, run.warmup)
+    )
+
+
+def freeze_norms(model: nn.Module, example: Tensor) -> None:
+    """Keep the scales (not the biases) of all norms where they are."""
+    from simulations.models.trace import trace
+
+    named = dict(model.named_parameters())
+    for norm in trace(model, example).norms:
+        if norm.scale is not None:
+            named[norm.scale].requires_grad_(False)
+
+
+def make_optimizers(run: Run, groups: ParamGroups) -> list[torch.optim.Optimizer]:
+    """AdamW for all groups, or Muon for hidden matrices (its steps scaled to AdamW's rms) and AdamW for the rest."""
+    options: dict[str, Any] = {"lr": run.lr, "betas": run.betas, "weight_decay": 0.0}
+    if run.optimizer == "adamw":
+        return [torch.optim.AdamW(list(groups), fused=True, **options)]
+    hidden, rest = split_for_muon(groups)
+    muon = torch.optim.Muon(list(hidden), lr=run.lr, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    return [muon, torch.optim.AdamW(list(rest), fused=True, **options)]
+
+
+def widened(run: Run) -> Run:
+    """The standard design with at least as many parameters as this run's, by the narrowest wider feed-forward."""
+    target = sum(p.numel() for p in set_up(run).model.parameters() if p.requires_grad)
+    a = run.architecture
+    while count_parameters(a) < target:
+        a = replace(a, hidden=a.hidden + 1)
+    return replace(run, architecture=a, design="standard", multipliers="none")

@@ -1,0 +1,265 @@
+"""Training one small language model: steps, held-out loss, norms, checkpoints and exact resumption."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import xarray
+from torch import Tensor, nn
+
+from simulations.lm.run import PRECISIONS, Laboratory, Run, set_up
+from simulations.provenance import provenance
+from simulations.store import write_bytes
+
+Report = Callable[[int, int], None]
+CHECKPOINT_EVERY = 60.0
+"""Seconds between checkpoints."""
+
+
+class Diverged(ArithmeticError):
+    """The loss or a gradient is not finite; the message says at which step and where."""
+
+
+def train(
+    run: Run,
+    folder: Path | None = None,
+    *,
+    device: torch.device | str = "cpu",
+    report: Report | None = None,
+    stop_after: int | None = None,
+) -> xarray.Dataset | None:
+    """Train, and return the course of the run.
+
+    With ``folder``, a finished run of the same key is read from there instead, a checkpoint is written there now and
+    then, and a run that was stopped goes on from the last one with the same numbers.  Under torchrun each process takes
+    its part of every batch.
+
+    Parameters
+    ----------
+    folder : for ``KEY.nc`` and ``KEY.checkpoint``; made if missing.
+    report : called after every step with the number of steps done and of all.
+    stop_after : stop after so many steps, with a checkpoint; the result is then None.
+
+    Returns
+    -------
+    loss ``(step)`` : training loss in nats per token of each step's batch, before the step.
+    held_out_loss ``(evaluation)`` : at steps ``evaluated``, from 0 (the start) to the last.
+    gradient_norm ``(step)`` : before clipping, of the parameters that count in it.
+    rms ``(evaluation, parameter)`` : of every trainable parameter.
+    The attributes hold the run, its parameter counts, and `provenance`.
+
+    Raises
+    ------
+    Diverged : the loss or a gradient is not finite.
+    """
+    if folder is not None and (done := folder / f"{run.key}.nc").exists():
+        return read_run(done)
+    began = time.monotonic()
+    with _processes(device) as (rank, world):
+        lab = set_up(run, device)
+        course = _Course(lab, folder if rank == 0 else None)
+        if folder is not None:
+            course.resume(folder)
+        loss_of = _loss_function(lab)
+        parts = _parts(run, rank, world)
+        saved = time.monotonic()
+        for step in range(course.step, run.steps):
+            if stop_after is not None and step >= stop_after:
+                course.save()
+                return None
+            course.evaluate_if_due()
+            course.take(step, _step(lab, loss_of, step, parts, world))
+            if report is not None:
+                report(step + 1, run.steps)
+            if time.monotonic() - saved > CHECKPOINT_EVERY:
+                course.save()
+                saved = time.monotonic()
+        course.evaluate_if_due()
+    dataset = course.dataset(time.monotonic() - began)
+    if folder is not None and rank == 0:
+        write_run(folder / f"{run.key}.nc", dataset)
+        course.forget()
+    return dataset
+
+
+def write_run(path: Path, dataset: xarray.Dataset) -> None:
+    """Write a run whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
+
+
+def read_run(path: Path) -> xarray.Dataset:
+    """A run that `write_run` has written."""
+    with xarray.open_dataset(io.BytesIO(path.read_bytes()), engine="scipy") as stored:
+        return stored.load()
+
+
+class _processes:
+    """The process group of torchrun, if there is one: ``(rank, number of processes)``."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        self.backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
+        self.ours = "WORLD_SIZE" in os.environ and not dist.is_initialized()
+
+    def __enter__(self) -> tuple[int, int]:
+        if self.ours:
+            dist.init_process_group(self.backend)
+        return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+
+    def __exit__(self, *_: object) -> None:
+        if self.ours:
+            dist.destroy_process_group()
+
+
+def _parts(run: Run, rank: int, world: int) -> list[slice]:
+    """The rows of a batch that this process takes, part by part."""
+    rows = run.batch // run.accumulate
+    if rows % world:
+        raise ValueError(f"batch={run.batch}: {rows} sequences at a time; expected a multiple of {world} processes")
+    share = rows // world
+    return [slice(first + rank * share, first + (rank + 1) * share) for first in range(0, run.batch, rows)]
+
+
+def _loss_function(lab: Laboratory) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    def loss_of(tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        dtype = PRECISIONS[lab.run.precision]
+        with torch.autocast(tokens.device.type, dtype, enabled=dtype != torch.float32):
+            return lab.model.loss(tokens, targets)  # type: ignore[no-any-return, operator]
+
+    return torch.compile(loss_of) if lab.run.compile else loss_of  # type: ignore[no-any-return]
+
+
+def _step(
+    lab: Laboratory, loss_of: Callable[..., tuple[Tensor, Tensor]], step: int, parts: list[slice], world: int
+) -> tuple[float, float]:
+    """One step of the optimizers: the loss before it, and the gradient's norm."""
+    run, device = lab.run, next(lab.model.parameters()).device
+    tokens, targets = (t.to(device) for t in lab.source.batch(run.seed, step, run.batch, run.length))
+    total = torch.zeros((), device=device)
+    for part in parts:
+        loss, minimised = loss_of(tokens[part], targets[part])
+        (minimised / len(parts)).backward()
+        total += loss.detach() / len(parts)
+    if world > 1:
+        for t in [total, *(p.grad for p in lab.model.parameters() if p.grad is not None)]:
+            dist.all_reduce(t)
+            t /= world
+    norm = torch.nn.utils.clip_grad_norm_(lab.clipped(), run.clip or math.inf)
+    if not bool(torch.isfinite(total + norm)):
+        raise Diverged(f"step {step}: {_where_not_finite(lab.model, total)}")
+    for optimizer in lab.optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = run.lr * float(lab.factors[step])
+        optimizer.step()
+        optimizer.zero_grad()
+    return float(total), float(norm)
+
+
+def _where_not_finite(model: nn.Module, loss: Tensor) -> str:
+    bad = [n for n, p in model.named_parameters() if p.grad is not None and not bool(p.grad.isfinite().all())]
+    shown = ", ".join(bad[:3]) + (f" and {len(bad) - 3} more" if len(bad) > 3 else "")
+    return f"loss {float(loss):g}; gradients that are not finite: {shown or 'none, but their norm is'}"
+
+
+class _Course:
+    """What is recorded of a run, and its checkpoint."""
+
+    def __init__(self, lab: Laboratory, folder: Path | None) -> None:
+        self.lab, self.step = lab, 0
+        self.path = folder / f"{lab.run.key}.checkpoint" if folder is not None else None
+        run = lab.run
+        self.due = sorted({round(k * run.steps / run.evaluations) for k in range(run.evaluations + 1)})
+        self.names = [n for n, p in lab.model.named_parameters() if p.requires_grad]
+        self.loss: list[float] = []
+        self.norm: list[float] = []
+        self.held_out: list[float] = []
+        self.rms: list[list[float]] = []
+
+    def evaluate_if_due(self) -> None:
+        """The mean loss on the run's held-out batches, which are the same at every time, and every parameter's rms."""
+        if self.step not in self.due or len(self.held_out) == self.due.index(self.step) + 1:
+            return
+        run, named = self.lab.run, dict(self.lab.model.named_parameters())
+        device = next(self.lab.model.parameters()).device
+        losses = []
+        self.lab.model.eval()
+        with torch.no_grad():
+            for k in range(run.held_out):
+                tokens, targets = self.lab.source.batch(0, k, run.batch, run.length, held_out=True)
+                losses.append(self.lab.model.loss(tokens.to(device), targets.to(device))[0])  # type: ignore[operator]
+            self.rms.append([float(named[n].square().mean().sqrt()) for n in self.names])
+        self.lab.model.train()
+        self.held_out.append(float(torch.stack(losses).mean()))
+
+    def take(self, step: int, measured: tuple[float, float]) -> None:
+        self.loss.append(measured[0])
+        self.norm.append(measured[1])
+        self.step = step + 1
+
+    def save(self) -> None:
+        if self.path is None:
+            return
+        buffer = io.BytesIO()
+        optimizers = [o.state_dict() for o in self.lab.optimizers]
+        torch.save({"model": self.lab.model.state_dict(), "optimizers": optimizers, **self._record()}, buffer)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(self.path, buffer.getvalue())
+
+    def resume(self, folder: Path) -> None:
+        path = folder / f"{self.lab.run.key}.checkpoint"
+        if not path.exists():
+            return
+        try:
+            stored = torch.load(path, weights_only=True, map_location=next(self.lab.model.parameters()).device)
+            self.lab.model.load_state_dict(stored["model"])
+            for optimizer, state in zip(self.lab.optimizers, stored["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            for name in self._record():
+                setattr(self, name, stored[name])
+        except Exception as error:  # whatever a damaged file makes torch raise
+            raise ValueError(f"{path}: no checkpoint that this run can go on from ({error}); remove it") from error
+
+    def _record(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("step", "loss", "norm", "held_out", "rms")}
+
+    def forget(self) -> None:
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def dataset(self, seconds: float) -> xarray.Dataset:
+        run, model = self.lab.run, self.lab.model
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        return xarray.Dataset(
+            {
+                "loss": ("step", self.loss, {"units": "nats/token"}),
+                "gradient_norm": ("step", self.norm),
+                "held_out_loss": ("evaluation", self.held_out, {"units": "nats/token"}),
+                "rms": (("evaluation", "parameter"), self.rms),
+            },
+            {"evaluated": ("evaluation", self.due), "parameter": self.names},
+            {
+                "run": _text(asdict(run)),
+                "key": run.key,
+                "data_fingerprint": self.lab.source.fingerprint,
+                "entropy": math.nan if self.lab.source.entropy is None else self.lab.source.entropy,
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "trained_parameters": trained,
+                "seconds": seconds,
+                "provenance": _text(provenance()),
+            },
+        )
+
+
+def _text(value: object) -> str:
+    import json
+
+    return json.dumps(value, sort_keys=True)

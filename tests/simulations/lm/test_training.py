@@ -1,0 +1,165 @@
+"""Training: resumption, data parallelism, accumulation, divergence, designs, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray
+
+from simulations.lm import training
+from simulations.lm.model import count_parameters
+from simulations.lm.run import Run, make_run, set_up, widened
+from simulations.lm.training import Diverged, read_run, train
+from simulations.models import multipliers
+
+SIZES = {"width": 16, "layers": 2, "heads": 2, "hidden": 24}
+
+
+def tiny(family: str = "llama", sizes: dict[str, int] | None = None, **settings) -> Run:
+    small = {"data": "markov:8", "steps": 8, "warmup": 2, "batch": 4, "length": 16, "evaluations": 2, "held_out": 2}
+    more = {"state": 8, "mixer_heads": 2, "mixer_head_dim": 8} if family == "hybrid" else {}
+    return make_run(family, {**SIZES, **more, **(sizes or {})}, **{**small, **settings})
+
+
+def same(first: xarray.Dataset, second: xarray.Dataset) -> bool:
+    return all(np.array_equal(first[name], second[name]) for name in ("loss", "held_out_loss", "gradient_norm", "rms"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "muon"}, {"design": "HG+OR", "multipliers": "row"}])
+def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(tmp_path: Path, settings):
+    run = tiny(**settings)
+    whole = train(run)
+    assert train(run, tmp_path, stop_after=3) is None
+    assert [f.suffix for f in tmp_path.iterdir()] == [".checkpoint"]
+    resumed = train(run, tmp_path)
+    assert same(whole, resumed)
+    assert [f.name for f in tmp_path.iterdir()] == [f"{run.key}.nc"]
+    assert same(whole, read_run(tmp_path / f"{run.key}.nc"))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = tiny()
+    first = train(run, tmp_path)
+    monkeypatch.setattr(training, "set_up", None)
+    assert same(first, train(run, tmp_path))
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path):
+    run = tiny()
+    train(run, tmp_path, stop_after=3)
+    path = tmp_path / f"{run.key}.checkpoint"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"checkpoint: no checkpoint that this run can go on from .*; remove it"):
+        train(run, tmp_path)
+
+
+def test_parts_of_a_batch_add_up_to_it():
+    whole, parts = train(tiny(batch=8)), train(tiny(batch=8, accumulate=4))
+    assert np.allclose(whole["loss"], parts["loss"], rtol=1e-4)
+    assert np.allclose(whole["gradient_norm"], parts["gradient_norm"], rtol=1e-3)
+
+
+def test_two_processes_train_as_one(tmp_path: Path):
+    script = "import sys, pathlib; from tests_lm_training import tiny, train; train(tiny(), pathlib.Path(sys.argv[1]))"
+    (tmp_path / "tests_lm_training.py").write_text(Path(__file__).read_text())
+    (tmp_path / "script.py").write_text(script)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29541"]
+    subprocess.run(
+        [*command, str(tmp_path / "script.py"), str(tmp_path / "out")], env=environment, check=True, capture_output=True
+    )
+    (path,) = (tmp_path / "out").iterdir()
+    one, two = train(tiny()), read_run(path)
+    assert np.allclose(one["loss"], two["loss"], rtol=1e-4)
+    assert np.allclose(one["rms"], two["rms"], rtol=1e-3)
+
+
+def test_a_batch_that_processes_cannot_share_is_named():
+    with pytest.raises(ValueError, match="batch=4: 4 sequences at a time; expected a multiple of 3 processes"):
+        training._parts(tiny(), 0, 3)
+
+
+def test_a_run_that_diverges_says_where(monkeypatch: pytest.MonkeyPatch):
+    run = tiny()
+
+    def broken(*args):
+        lab = set_up(*args)
+        with torch.no_grad():
+            lab.model.layers[0].attention.query.weight[0, 0] = torch.nan
+        return lab
+
+    monkeypatch.setattr(training, "set_up", broken)
+    with pytest.raises(Diverged, match=r"step 0: loss nan; gradients that are not finite: embedding.weight, .* more"):
+        train(run)
+
+
+@pytest.mark.parametrize("family", ["llama", "moe", "hybrid", "gemma"])
+@pytest.mark.parametrize("design", ["none", "HG+DNP+OR", "DP+ER"])
+def test_designs_train_on_every_kind_of_model(family, design):
+    run = tiny(family, design=design)
+    found = train(run)
+    assert np.isfinite(found["held_out_loss"]).all()
+    assert found["held_out_loss"][-1] < found["held_out_loss"][0]
+    changed = np.abs(found["rms"][-1] - found["rms"][0])
+    assert (changed > 0).mean() > 0.9
+
+
+def test_without_learned_scales_none_is_trained():
+    lab = set_up(tiny(design="none"))
+    assert not any("norm" in name for names in (g["param_names"] for g in lab.groups) for name in names)
+    assert any("norm" in name for names in (g["param_names"] for g in set_up(tiny()).groups) for name in names)
+
+
+def test_multipliers_can_be_left_out_of_clipping():
+    run = tiny(multipliers="row+column")
+    inside, outside = set_up(run), set_up(replace(run, clip_multipliers=False))
+    assert len(inside.clipped()) - len(outside.clipped()) == len(multipliers(inside.model)) > 0
+
+
+def test_no_loss_is_below_the_entropy_of_its_source():
+    found = train(tiny(steps=150, lr=1e-2, batch=16, held_out=8))
+    assert float(found.attrs["entropy"]) < found["held_out_loss"][-1] < 0.8 * np.log(8)
+
+
+def test_the_wider_baseline_has_as_many_parameters_and_no_fewer():
+    run = tiny(design="HG+DP", multipliers="row")
+    wide = widened(run)
+    trained = sum(p.numel() for p in set_up(run).model.parameters() if p.requires_grad)
+    narrower = replace(wide.architecture, hidden=wide.architecture.hidden - 1)
+    assert count_parameters(narrower) < trained <= count_parameters(wide.architecture)
+    assert (wide.design, wide.multipliers) == ("standard", "none")
+
+
+def test_provenance_and_run_are_stored():
+    run = tiny()
+    found = train(run)
+    stored = json.loads(found.attrs["run"])
+    assert stored["seed"] == 0 and stored["architecture"]["width"] == 16
+    assert {"commit", "torch", "cores"} <= set(json.loads(found.attrs["provenance"]))
+    assert found.attrs["trained_parameters"] == count_parameters(run.architecture)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "sgd"}, "optimizer='sgd': expected one of adamw, muon"),
+        ({"steps": 0}, "steps=0: expected >= 1"),
+        ({"lr": 0}, "lr=0: expected > 0"),
+        ({"weight_decay": -1}, "weight_decay=-1: expected >= 0"),
+        ({"betas": (1.0, 0.9)}, r"betas=\(1.0, 0.9\): expected two numbers"),
+        ({"batch": 4, "accumulate": 3}, "accumulate=3: expected a divisor of batch=4"),
+        ({"warmup": 9}, "warmup=9: expected from 0 to steps=8"),
+        ({"learning_rate": 1}, "learning_rate=1: no such setting"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**settings)

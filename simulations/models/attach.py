@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from scalevec_theory.redundancy import redundancies
-from simulations.models.designs import Where, install, parse, planned
+from simulations.models.designs import NO_OUTPUT, Where, install, parse, planned
 from simulations.models.float64 import EXACT, change_in_float64, float64_copy, outputs, relative_change, returned
 from simulations.models.rewriting import assign, change_at_random_scales, examined, expect_range, randomise
 from simulations.models.running import Example, example_input
@@ -111,6 +111,7 @@ def attach(
     example, traced = examined(model, example)
     plan = planned(model, traced, parts, where)
     sizes = output_sizes(model, example, plan.normalised)
+    plan.refused |= {f"DNP {name}": NO_OUTPUT for name in plan.normalised if name not in sizes}
     error_float64 = max(
         change_at_random_scales(model, example, traced.norms, lambda exact: install(exact, traced.norms, plan)),
         change_in_float64(float64_copy(model), example, lambda exact: install(exact, traced.norms, plan)),
@@ -133,9 +134,7 @@ def attach(
 def output_sizes(model: nn.Module, example: Example, parameters: Sequence[str]) -> dict[str, Tensor]:
     """For weights of modules the rms of the module's output on an example, once for each of its channels.
 
-    Raises
-    ------
-    ValueError : a module does not return as many channels as its weight has on one axis.
+    A module that does not return as many channels as its weight has on one axis is left out.
     """
     sizes: dict[str, Tensor] = {}
     hooks = []
@@ -143,9 +142,8 @@ def output_sizes(model: nn.Module, example: Example, parameters: Sequence[str]) 
         weight = model.get_parameter(parameter)
 
         def record(module: nn.Module, args: object, out: object, name: str = parameter, like: Tensor = weight) -> None:
-            if not isinstance(out, Tensor) or out.shape[-1] not in like.shape:
-                raise ValueError(f"{name}: its module does not return its product, which DNP is to normalise")
-            sizes[name] = out.square().mean().sqrt().expand(out.shape[-1])
+            if isinstance(out, Tensor) and out.shape[-1] in like.shape:
+                sizes[name] = out.square().mean().sqrt().expand(out.shape[-1])
 
         hooks.append(model.get_submodule(parameter.rpartition(".")[0]).register_forward_hook(record))
     try:

@@ -30,6 +30,7 @@ from simulations.models.trace import Consumer, Norm, Trace, Use
 
 PARTS = ("HG", "DP", "DNP", "OR", "ER", "scalar", "row", "column")
 VECTORS: Mapping[str, Callable[[Tensor], nn.Module]] = {"OR": MagnitudeDirection, "ER": Exponential}
+NO_OUTPUT = "its product is no module's output"
 NOTHING = "no norm has a scale and is read by parameters alone"
 MatrixKind = Literal["row", "column", "scalar"]
 
@@ -157,7 +158,7 @@ class _Sites:
         for use, _ in self._consumers("DNP"):
             ((_, name),) = owners(self.model, use.parameter).items()
             if name != "weight" or len(use.shape) != 2:
-                self.plan.refused[f"DNP {use.parameter}"] = "its product is no module's output"
+                self.plan.refused[f"DNP {use.parameter}"] = NO_OUTPUT
             else:
                 yield use.parameter
 

@@ -68,7 +68,10 @@ def _is_batch(t: object) -> bool:
 
 
 def _plain_copy(module: nn.Module) -> nn.Module:
-    """A copy in float64, in which what low precision or saturation blurs can be told; parametrizations are baked in."""
+    """A copy in float64, in which what low precision or saturation blurs can be told; parametrizations are baked in.
+
+    Parameters that are all 0 become 1: a norm whose scale starts at 0 is one.
+    """
     plain = copy.deepcopy(module).double()
     if is_parametrized(plain):
         baked = {name: nn.Parameter(getattr(plain, name)) for name in plain.parametrizations}  # type: ignore[union-attr]
@@ -77,6 +80,9 @@ def _plain_copy(module: nn.Module) -> nn.Module:
         plain.__class__ = type(plain).__bases__[0]
         for name, value in baked.items():
             plain.register_parameter(name, value)
+    for parameter in plain.parameters():
+        if not bool(parameter.any()):
+            parameter.fill_(1.0)
     return plain
 
 

@@ -171,6 +171,7 @@ def test_one_fold_serves_every_code_path(attention, experts):
 
 def test_a_compiled_model_sees_the_fold():
     model = toy("llama").float()
+    model.model.layers = model.model.layers[:1]
     example = example_input(model)
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
@@ -178,7 +179,7 @@ def test_a_compiled_model_sees_the_fold():
         result = fold(model)
         after = compiled(**example).logits
     assert torch.equal(after, model(**example).logits)
-    assert 0 < relative_change([before], [after]) < 1e-5 and len(result.folded) == 5
+    assert 0 < relative_change([before], [after]) < 1e-5 and len(result.folded) == 3
 
 
 D = 6

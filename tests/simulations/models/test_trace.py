@@ -191,6 +191,15 @@ def test_scale_offset_and_bias_are_probed(norm, offset, bias):
     assert rescaling_changes(model, found, found.consumers) < 1e-13
 
 
+def test_a_norm_whose_scale_is_0_is_one():
+    model = made(lambda m, x, y: m.a(y), nn.LayerNorm(D))
+    with torch.no_grad():
+        model.norm.weight.zero_()
+    (found,) = trace(model, tokens()).norms
+    assert (found.scale, found.bias, found.offset, found.role) == ("norm.weight", "norm.bias", 0.0, "input")
+    assert not model.norm.weight.any() and not model.norm.bias.any()
+
+
 def test_a_norm_without_scale_has_no_role():
     model = made(lambda m, x, y: m.a(y), nn.LayerNorm(D, elementwise_affine=False))
     (norm,) = trace(model, tokens()).norms

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from simulations.equilibrium import equilibrium
+from simulations.lm.commands import experiment, train
 from simulations.models.audit_command import audit
 
 EFFORTS = ("quick", "standard", "full")
@@ -259,6 +260,8 @@ def new_claim(name: str) -> None:
 
 main.add_command(equilibrium)
 main.add_command(audit)
+main.add_command(train)
+main.add_command(experiment)
 
 if __name__ == "__main__":
     main()

@@ -84,7 +84,9 @@ class Experiment:
     def run(self, arm: str, seed: int, effort: str) -> Run:
         """The run of one arm and seed."""
         steps = self.steps[EFFORTS.index(effort)]
-        small = {"sizes": {"layers": 2}, "batch": 4, "length": 32, "held_out": 2} if effort == "quick" else {}
+        small: dict[str, Any] = {}
+        if effort == "quick":
+            small = {"sizes": {"layers": 2}, "batch": 4, "length": 32, "held_out": 2, "compile": False}
         settings = {**self.settings, **small, "steps": steps, "warmup": min(steps // 10, 100), "seed": seed}
         changes = dict(self.arms[arm])
         sizes = {**self.sizes, **settings.pop("sizes", {}), **changes.pop("sizes", {})}
@@ -190,7 +192,8 @@ def perform(
             report(len(found) + len(failures), len(calls))
     if failures:
         raise failures[0]
-    steps, curves = {}, {arm: {} for arm in experiment.arms}  # type: dict[str, list[int]], dict[str, dict[int, list[float]]]
+    steps: dict[str, list[int]] = {}
+    curves: dict[str, dict[int, list[float]]] = {arm: {} for arm in experiment.arms}
     for i, (arm, seed) in enumerate(todo):
         steps[arm] = [int(s) for s in found[i]["evaluated"]]
         curves[arm][seed] = [float(x) for x in found[i]["held_out_loss"]]

@@ -8,11 +8,9 @@ output norm's scale sets the size of what leaves its sub-module, which no weight
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-
 from torch import nn
 
-from simulations.models.trace import Norm, Role, Trace, Use
+from simulations.models.trace import Role, Trace, Use
 
 SCALES = ("iwd", "none", "all", "output")
 
@@ -42,7 +40,7 @@ def trainer_rule(model: nn.Module) -> dict[str, bool]:
 
 def iwd_rule(traced: Trace, scales: str = "iwd") -> dict[str, bool]:
     """Individual weight decay (arXiv 2605.26895), from what the parameters do: see `decays`."""
-    roles = scale_roles(traced.norms)
+    roles = scale_roles(traced)
     return {name: decays(use, roles.get(name), scales) for name, use in traced.uses.items()}
 
 
@@ -50,7 +48,8 @@ def decays(use: Use, role: Role | None, scales: str = "iwd") -> bool:
     """Whether a parameter decays.
 
     Matrices, convolutions and embeddings do; of norm scales those of input norms (``scales="iwd"``), none, all, or the
-    others only (``"output"``, the opposite of IWD); biases, decay rates and skips of state spaces, attention sinks, position vectors and other vectors do not.
+    others only (``"output"``, the opposite of IWD); biases, decay rates and skips of state spaces, attention sinks,
+    position vectors and other vectors do not.
     """
     if use.kind == "scale":
         return scale_decays(role, scales)
@@ -62,10 +61,12 @@ def scale_decays(role: Role | None, scales: str) -> bool:
     return scales == "all" or scales == ("iwd" if role == "input" else "output")
 
 
-def scale_roles(norms: Iterable[Norm]) -> dict[str, Role]:
-    """The role of each norm scale by its name; ``mixed`` where norms of different roles share it."""
+def scale_roles(traced: Trace) -> dict[str, Role]:
+    """The role of each norm scale by its first name; ``mixed`` where norms of different roles share it."""
+    first = {name: use.parameter for use in traced.uses.values() for name in use.names}
     roles: dict[str, Role] = {}
-    for norm in norms:
+    for norm in traced.norms:
         if norm.scale is not None:
-            roles[norm.scale] = norm.role if roles.get(norm.scale, norm.role) == norm.role else "mixed"
+            name = first[norm.scale]
+            roles[name] = norm.role if roles.get(name, norm.role) == norm.role else "mixed"
     return roles

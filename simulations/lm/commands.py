@@ -1,0 +1,194 @@
+"""``scalevec train`` and ``scalevec experiment``: the training lab."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import xarray
+    from rich.table import Table
+
+    from simulations.lm.experiment import Experiment, Outcome
+
+EFFORTS = ("quick", "standard", "full")
+DEVICES = ("cpu", "cuda")
+runs_folder = click.option(
+    "--runs",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results/runs"),
+    show_default=True,
+    help="Folder of finished runs and checkpoints.",
+)
+on_device = click.option(
+    "--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where to train."
+)
+
+
+@click.command(
+    epilog="\b\nExamples:\n"
+    "  scalevec train llama --set steps=200 --set design=HG+OR\n"
+    "  scalevec train hybrid --set width=48 --set data=markov:16 --set optimizer=muon\n"
+    "  torchrun --nproc-per-node 2 -m simulations.cli train llama"
+)
+@click.argument("family")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A size or setting; see below.")
+@runs_folder
+@on_device
+def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> None:
+    """Train one small language model: llama, gemma, gpt2, qwen3, olmo2, moe or hybrid.
+
+    A run that was stopped goes on where it stood when the same command is given again; a finished one is read.  --set
+    takes any field of Run and Architecture (simulations/lm): width, layers, hidden, steps, lr, weight_decay, optimizer,
+    schedule, design, multipliers, scales, data, seed, and so on.
+    """
+    from scalevec_theory.flow import check_device
+    from simulations.lm.run import make_run, set_up
+    from simulations.lm.training import Diverged
+    from simulations.lm.training import train as run_training
+    from simulations.tables import console, progress
+
+    check_device(device)
+    sizes, others = split_settings(settings)
+    run = make_run(family, sizes, **others)
+    out = console()
+    out.print(str(set_up(run).groups))
+    try:
+        with progress("steps") as tell:
+            found = run_training(run, runs, device=device, report=tell)
+    except Diverged as error:
+        raise ValueError(f"the run diverged at {error}") from error
+    assert found is not None
+    out.print()
+    out.print(course_table(found))
+    out.print(f"\n{runs / (run.key + '.nc')}")
+
+
+@click.command(epilog="\b\nExample:\n  scalevec experiment removal --effort standard")
+@click.argument("names", nargs=-1)
+@click.option("--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="Steps and seeds.")
+@click.option("--jobs", type=int, default=None, metavar="N", help="Runs at a time (default: one for each core).")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Results.")
+@runs_folder
+@on_device
+def experiment(
+    names: tuple[str, ...], effort: str, jobs: int | None, json_file: Path | None, runs: Path, device: str
+) -> None:
+    """Run experiments, all or those named, and print every difference with its interval.
+
+    Quick effort takes seconds and says nothing about the question; standard takes minutes, full hours.  It can be
+    stopped at any time: finished runs are stored, and the same command goes on.
+    """
+    from scalevec_theory.flow import check_device
+    from simulations.lm.experiment import perform, store
+    from simulations.parallel import cores
+    from simulations.store import check_writable
+    from simulations.tables import console, progress
+
+    check_device(device)
+    chosen = find_experiments(names)
+    if json_file is not None:
+        if len(chosen) != 1:
+            raise ValueError(f"json={json_file}: expected one experiment, {len(chosen)} are chosen")
+        check_writable(json_file)
+    out = console()
+    for e in chosen:
+        out.print(f"{e.id}: {e.question}")
+        with progress(e.id) as tell:
+            outcome = perform(e, effort, runs, jobs=cores() if jobs is None else jobs, device=device, report=tell)
+        out.print(outcome_table(e, outcome))
+        out.print()
+        if json_file is not None:
+            store(outcome, json_file)
+
+
+def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
+    """All, or those named.
+
+    Raises
+    ------
+    ValueError : a name that is not known, with the nearest.
+    """
+    from scalevec_theory.registry import UnknownName
+    from simulations.lm.experiments import EXPERIMENTS
+
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise UnknownName("experiment", name, list(EXPERIMENTS))
+    return [EXPERIMENTS[name] for name in names or EXPERIMENTS]
+
+
+def split_settings(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sizes of the architecture and settings of the run, from ``KEY=VALUE`` with values in JSON (or plain text).
+
+    Raises
+    ------
+    ValueError : not of this form, or neither a size nor a setting.
+    """
+    from simulations.lm.architecture import Architecture
+    from simulations.lm.run import Run
+
+    kinds = [{f.name for f in fields(c)} for c in (Architecture, Run)]  # type: ignore[arg-type]
+    # A sequence's length is a setting of the run; the architecture's counts learned positions.
+    sizes_known, settings_known = kinds[0] - {"length"}, kinds[1] - {"architecture"}
+    sizes: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or key not in sizes_known | settings_known:
+            raise ValueError(
+                f"set={text!r}: expected KEY=VALUE with KEY one of {', '.join(sorted(sizes_known | settings_known))}"
+            )
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value
+        (sizes if key in sizes_known else settings)[key] = tuple(parsed) if isinstance(parsed, list) else parsed
+    if "length" in settings:
+        sizes["length"] = settings["length"]
+    return sizes, settings
+
+
+def course_table(found: xarray.Dataset) -> Table:
+    """The held-out loss along a run, with the training loss of the steps since the last."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("step", "held-out loss", "training loss (mean since)", "rms of matrices"):
+        table.add_column(column, justify="right")
+    before = 0
+    matrices = [not n.endswith("bias") and "norm" not in n for n in found["parameter"].values]
+    for k, step in enumerate(int(s) for s in found["evaluated"]):
+        since = f"{float(found['loss'][before:step].mean()):.4f}" if step > before else ""
+        rms = float((found["rms"][k, matrices] ** 2).mean() ** 0.5)
+        table.add_row(f"{step:,}", f"{float(found['held_out_loss'][k]):.4f}", since, f"{rms:.4f}")
+        before = step
+    return table
+
+
+def outcome_table(e: Experiment, outcome: Outcome) -> Table:
+    """Every contrast with its interval, beside the paper's number."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("contrast", "worse − better, as the paper has it"):
+        table.add_column(column)
+    for column in ("difference", "95% interval", "pairs", "tokens to match", "paper"):
+        table.add_column(column, justify="right")
+    for c in e.contrasts:
+        found = outcome.estimate(c)
+        share = "never" if found.efficiency != found.efficiency else f"{found.efficiency:.0%}"
+        table.add_row(
+            c.name,
+            f"{c.worse} − {c.better}",
+            f"{found.difference:+.4f}",
+            f"[{found.low:+.4f}, {found.high:+.4f}]",
+            str(found.seeds),
+            share,
+            "" if c.paper is None else f"{c.paper:+.3f}",
+        )
+    return table

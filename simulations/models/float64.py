@@ -32,6 +32,8 @@ class Float64(TorchFunctionMode):
             return torch.float64 if x is torch.float32 else x
 
         args, kwargs = tuple(map(promote, args)), {k: promote(x) for k, x in (kwargs or {}).items()}
+        if func is torch.full and len(args) == 2 and isinstance(args[1], float):  # the default would be float32
+            kwargs.setdefault("dtype", torch.float64)
         if getattr(func, "__name__", "") in ("grouped_mm", "_grouped_mm") and args[0].dtype == torch.float64:
             return _grouped_product(*args, **kwargs)
         return func(*args, **kwargs)

@@ -126,6 +126,8 @@ def refusal(model: nn.Module, norm: Norm) -> str | None:
         if len(owners(model, parameter)) > 1:
             return f"{parameter} belongs to other modules, too"
     if norm.bias is not None:
+        if norm.altered:
+            return "a consumer reads the output multiplied by something, or shifted: the bias adds no constant there"
         try:
             for consumer in norm.consumers:
                 _bias_place(model, consumer)

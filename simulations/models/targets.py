@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
+import inspect
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -220,15 +223,22 @@ def _make(config_class: Any, fields: dict[str, Any], overrides: Mapping[str, Any
             owner = getattr(owner, "sub_configs", {}).get(part)
         aliases = getattr(owner, "attribute_map", {})
         names = [f.name for f in dataclasses.fields(owner)] if dataclasses.is_dataclass(owner) else []
-        if last not in names and last not in aliases:
+        if last not in names and last not in aliases and not (owner and _read_by_model(owner, last)):
             near = difflib.get_close_matches(last, [*names, *aliases], 3, 0.5)
-            raise ValueError(f"{key}={value!r}: no such field of {config_class.__name__}; nearest: {', '.join(near)}")
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise ValueError(f"{key}={value!r}: no such field of {config_class.__name__}{hint}")
         inside = reduce(lambda d, part: d.setdefault(part, {}), parts, fields)
         inside[aliases.get(last, last)] = value
     try:
         return config_class.from_dict(fields)
     except Exception as error:
         raise ValueError(f"{config_class.__name__}: {_one_line(error)}") from error
+
+
+def _read_by_model(config_class: type, name: str) -> bool:
+    """Whether the code of the class's models speaks of a field that the class does not declare but may be given."""
+    module = importlib.import_module(config_class.__module__.replace("configuration_", "modeling_"))
+    return bool(re.search(rf"""config\.{name}\b|["']{name}["']""", inspect.getsource(module)))
 
 
 def _one_line(error: BaseException) -> str:

@@ -27,7 +27,7 @@ from simulations.models.running import Example, call, evaluation_mode, example_i
 Role = Literal["input", "output", "mixed", "none"]
 Kind = Literal["matrix", "convolution", "embedding", "scale", "bias", "vector", "unread"]
 
-NONE = -1
+NONE, ZERO = -1, -2  # numbers of entries that are of no source, and of zeros put in between
 COPY = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
 RESHAPE = {"view", "_unsafe_view", "reshape"}
 REARRANGE = RESHAPE | {
@@ -71,7 +71,9 @@ class Norm:
     """A norm module: its scale vector, of effective value ``offset + w``, and what reads its output.
 
     ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it;
-    ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them.
+    ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``: some
+    consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that the
+    norm's bias adds no constant there.
     """
 
     module: str
@@ -82,6 +84,7 @@ class Norm:
     consumers: tuple[Consumer, ...]
     others: tuple[str, ...]
     blended: bool = False
+    altered: bool = False
 
     @property
     def role(self) -> Role:
@@ -181,18 +184,19 @@ def _trace(model: nn.Module, example: Example) -> Trace:
         consumers = flow.consumers(norm.name)
         others = tuple(sorted(flow.others[norm.name]))
         kind = type(norm.module).__name__
-        blended = norm.name in flow.blended
-        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others, blended))
+        blended, altered = norm.name in flow.blended, norm.name in flow.altered
+        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others, blended, altered))
     return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
 
 
 @dataclass(frozen=True)
 class _Marks:
     """What a tensor's entries are: ``numbers`` has a tensor of the tensor's shape for each axis of its sources, or is
-    None where entries were mixed."""
+    None where entries were mixed; ``altered``: they were multiplied by something, or zeros were put in."""
 
     numbers: tuple[Tensor, ...] | None
     sources: frozenset[Any]
+    altered: bool = False
 
 
 class _Table:
@@ -238,6 +242,7 @@ class _Flow(TorchDispatchMode):
         self.channels: dict[str, tuple[int, int]] = {}
         self.others: dict[str, set[str]] = defaultdict(set)
         self.blended: set[str] = set()
+        self.altered: set[str] = set()
         self.also: dict[int, set[str]] = defaultdict(set)
         self.inside: str | None = None
 
@@ -298,7 +303,8 @@ class _Flow(TorchDispatchMode):
         if name in COPY:
             table.set(out, table.among(args)[0])
             return True
-        if name in REARRANGE:
+        padded = name == "constant_pad_nd" and not any(args[2:])
+        if name in REARRANGE or padded:
             marked = table.among(tree_leaves((args, kwargs)))
             sources = frozenset().union(*(m.sources for m in marked))
             moved: list[list[Tensor]] = []
@@ -307,8 +313,9 @@ class _Flow(TorchDispatchMode):
                     _rearrange(func, name, *tree_map(partial(_number, table, axis), (args, kwargs)))
                     for axis in range(max(len(m.numbers or ()) for m in marked))
                 ]
+            altered = padded or any(m.altered for m in marked)
             for place, t in enumerate(tree_leaves(out)):
-                table.set(t, _Marks(tuple(numbers[place] for numbers in moved) or None, sources))
+                table.set(t, _Marks(tuple(numbers[place] for numbers in moved) or None, sources, altered))
             return True
         if name in ELEMENTWISE:
             marks = self._elementwise(table, name, args, out)
@@ -334,11 +341,9 @@ class _Flow(TorchDispatchMode):
         marked = table.among(tensors)
         numbers = [m.numbers and tuple(n.expand(out.shape) for n in m.numbers) for m in marked]
         if name in ("mul", "div", "neg") and len(marked) == 1 and (name != "div" or tensors[0] is args[0]):
-            return _Marks(numbers[0], marked[0].sources)
+            return _Marks(numbers[0], marked[0].sources, True)
         if name in ("add", "sub") and len(marked) == 2 and marked[0].sources == marked[1].sources:
-            one, two = numbers
-            same = one is not None and two is not None and all(map(torch.equal, one, two))
-            return _Marks(one if same else None, marked[0].sources)
+            return _Marks(_of_sum(*numbers), marked[0].sources, True)
         return None
 
     def _product(self, name: str, left: Tensor, right: Tensor, out: Tensor) -> None:
@@ -373,7 +378,9 @@ class _Flow(TorchDispatchMode):
         channels = channels.transpose(-1, -2) if transposed else channels
         if not _constant(channels, -2):
             return False
-        channels = channels[..., 0, :, None]
+        if x.altered:
+            self.altered |= x.sources
+        channels = channels[..., 0, :, None].clamp(min=NONE)
         several = channels.shape[-2] > 1 and not _constant(channels, -2)
         for numbers in w.numbers:
             n = numbers.transpose(-1, -2) if transposed else numbers
@@ -461,6 +468,16 @@ def _number(table: _Table, axis: int, t: Any) -> Any:
     return torch.full((), NONE, device=t.device).expand(t.shape) if t.is_floating_point() else t
 
 
+def _of_sum(one: tuple[Tensor, ...] | None, two: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
+    """Numbers of a sum whose summands are numbered alike, where neither is a zero."""
+    if one is None or two is None:
+        return None
+    alike = all(bool(((a == b) | (a == ZERO) | (b == ZERO)).all()) for a, b in zip(one, two, strict=True))
+    return tuple(torch.where(a == ZERO, b, a) for a, b in zip(one, two, strict=True)) if alike else None
+
+
 def _rearrange(func: Any, name: str, args: Any, kwargs: Any) -> list[Tensor]:
+    if name == "constant_pad_nd":
+        return [func(args[0], args[1], ZERO)]
     # Numbers are broadcast views, which the operation that only views may refuse.
     return tree_leaves(args[0].reshape(args[1]) if name in RESHAPE else func(*args, **kwargs))

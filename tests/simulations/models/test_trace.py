@@ -83,6 +83,7 @@ INPUT = {
     "constant multiple": (lambda m, x, y: m.a(-2.5 * y / 3), {"a.weight": 1}),
     "other activation in between": (lambda m, x, y: m.a(y * x.sigmoid()), {"a.weight": 1}),
     "token shift": (lambda m, x, y: m.a(y + 0.5 * y.roll(1, 1)), {"a.weight": 1}),
+    "token shift with zeros": (lambda m, x, y: m.a(0.3 * y + 0.7 * F.pad(y, (0, 0, 1, -1))), {"a.weight": 1}),
     "gated by itself, then a matrix": (lambda m, x, y: m.b(m.a(y) * y), {"a.weight": 1, "b.weight": 1}),
     "layer with a bias": (lambda m, x, y: F.linear(y, m.a.weight, m.vector), {"a.weight": 1}),
 }
@@ -99,6 +100,13 @@ OTHER = {
     "rotated, then scores": (lambda m, x, y: rotate(y) @ x.transpose(-1, -2), "output", {}, {"bmm"}),
     "rotated, then a matrix": (lambda m, x, y: m.a(rotate(y)), "output", {}, {"mm"}),
     "positions mixed": (lambda m, x, y: m.a(torch.where(x > 0, y, x)), "output", {}, {"where"}),
+    "token shift with ones": (
+        lambda m, x, y: m.a(0.3 * y + 0.7 * F.pad(y, (0, 0, 1, -1), value=1.0)),
+        "output",
+        {},
+        {"add", "constant_pad_nd"},
+    ),
+    "channel shift with zeros": (lambda m, x, y: m.a(y + F.pad(y, (1, -1))), "output", {}, {"mm"}),
     "channels differ by row": (lambda m, x, y: m.a(torch.cat([y[:, :1], y[:, 1:].flip(-1)], 1)), "output", {}, {"mm"}),
 }
 
@@ -146,6 +154,19 @@ def test_other_norms_are_mixed_or_output_and_do_not_rescale_freely(case):
     assert (norm.role, set(norm.others), norm.absorbable) == (role, others, False)
     assert {c.parameter: c.axis for c in norm.consumers} == consumers
     assert rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+def test_sums_of_channels_are_told_from_channels_left_alone():
+    """As a rotary embedding makes them; what is added to the output in the same channel is no such sum."""
+    blended = {case: trace(made(body), tokens()).norms[0].blended for case, (body, *_) in OTHER.items()}
+    rotated = {"rotated, then scores", "rotated, then a matrix", "channel shift with zeros"}
+    assert {case for case, found in blended.items() if found} == rotated
+
+
+def test_products_with_something_else_than_the_output_itself_are_told():
+    altered = {case for case, (body, _) in INPUT.items() if trace(made(body), tokens()).norms[0].altered}
+    scaled = {"constant multiple", "other activation in between", "gated by itself, then a matrix"}
+    assert altered == {"token shift", "token shift with zeros", *scaled}
 
 
 def test_channels_follow_a_permutation():

@@ -1,0 +1,72 @@
+"""Verdicts from experiments: signs, sizes, small samples, and code that shows a counterexample again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scalevec_theory.claim import NotRun, Setting
+from simulations.lm import evidence as module
+from simulations.lm.evidence import contrast_scope, evidence
+from simulations.lm.experiment import Contrast, Outcome
+from simulations.lm.experiments import EXPERIMENTS
+
+CONTRAST = Contrast("x", "a", "b", 0.02)
+E = EXPERIMENTS["removal"]
+
+
+def made(differences: list[float]) -> Outcome:
+    curves = {
+        "a": {s: [3.0, 1 + d] for s, d in enumerate(differences)},
+        "b": {s: [3.0, 1.0] for s in range(len(differences))},
+    }
+    return Outcome("made", "full", {"a": [0, 10], "b": [0, 10]}, curves, 1, 1.0, {})
+
+
+def test_clear_differences_decide_and_unclear_ones_do_not():
+    assert evidence(made([0.10, 0.11, 0.09, 0.10]), E, CONTRAST).supports is True
+    against = evidence(made([-0.10, -0.11, -0.09, -0.10]), E, CONTRAST)
+    assert against.supports is False and against.counterexample is not None
+    assert evidence(made([0.10, -0.05, 0.02, 0.08]), E, CONTRAST).supports is None
+
+
+def test_a_small_difference_is_below_a_bound_only_if_it_is_known_well_enough():
+    known = [0.001, -0.001, 0.0005, -0.0005]
+    assert evidence(made(known), E, CONTRAST, below=0.01).supports is True
+    assert evidence(made([10 * x for x in known]), E, CONTRAST, below=0.01).supports is None
+    assert evidence(made([0.1, 0.11, 0.1, 0.1]), E, CONTRAST, below=0.01).supports is False
+
+
+def test_few_pairs_need_a_wider_band():
+    rng = np.random.default_rng(0)
+    wrong = sum(evidence(made(list(rng.normal(0, 1, 3))), E, CONTRAST).supports is not None for _ in range(2000))
+    assert wrong / 2000 < 0.006  # twice the tail beyond 3 standard errors of a normal law, and chance
+
+
+def test_the_detail_says_what_it_is_worth_and_what_the_paper_has():
+    found = evidence(made([0.10, 0.11, 0.09, 0.10]), E, CONTRAST)
+    assert "+0.1000 nats per token" in found.detail and "the paper has +0.020" in found.detail
+    assert "b reaches the final loss of a after 95% of the tokens" in found.detail
+    assert "b never reaches" in evidence(made([-0.1, -0.11]), E, CONTRAST).detail
+
+
+def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
+    contrast = E.contrasts[0]
+    curves = {
+        arm: {s: [3.0, 1 + 0.1 * (arm == contrast.better) + 1e-3 * s * (arm == "with")] for s in range(4)}
+        for arm in E.arms
+    }
+    outcome = Outcome(E.id, "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})
+    found = evidence(outcome, E, contrast)
+    assert found.counterexample is not None
+    monkeypatch.setattr("simulations.lm.experiment.committed", lambda e: iter([outcome]))
+    exec(found.counterexample.code, {})
+
+
+def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "committed", lambda e: iter(()))
+    module._committed.cache_clear()
+    scope = contrast_scope("s", "…", "removal", "shared-lr", holds=True)
+    assert scope.measure is not None
+    with pytest.raises(NotRun, match="removal has not been run at full effort"):
+        scope.measure(Setting("quick", 0, np.random.default_rng(0)))

@@ -28,9 +28,10 @@ def contrast_scope(
     of = next(c for c in e.contrasts if c.name == contrast)
 
     def measure(setting: Setting) -> list[Evidence]:
-        outcome = (
-            _committed(e) if setting.effort == "quick" else perform(e, setting.effort, RUNS, device=setting.device)
-        )
+        if setting.effort == "quick":
+            outcome = _committed(e.id)
+        else:
+            outcome = perform(e, setting.effort, RUNS, device=setting.device)
         return [evidence(outcome, e, of, below)]
 
     return Scope(name, statement, holds, measure=measure)

@@ -8,6 +8,7 @@ output norm's scale sets the size of what leaves its sub-module, which no weight
 from __future__ import annotations
 
 import re
+
 from torch import nn
 
 from simulations.models.trace import Role, Trace, Use

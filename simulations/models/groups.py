@@ -207,7 +207,7 @@ def _members(
     model: nn.Module, traced: Trace, weight_decay: float, scales: str, multiplier_decay: float
 ) -> dict[str, Member]:
     """Every parameter's place; ``traced`` is of `plain` (model)."""
-    roles = scale_roles(traced.norms)
+    roles = scale_roles(traced)
     offsets = {n.scale: n.offset for n in traced.norms if n.scale is not None}
     fed = {c.parameter for n in traced.norms if n.role == "input" for c in n.consumers}
     uses = {name: use for use in traced.uses.values() for name in use.names}

@@ -83,6 +83,26 @@ def test_iwd_spares_decay_rates_skips_sinks_and_biases_of_any_shape() -> None:
     assert "experts.down_proj_bias" in endings(dim_rule(toy("gpt-oss")), True)
 
 
+def test_weights_of_every_kind_decay() -> None:
+    decayed = endings(iwd_rule(traced("mamba2")), True)
+    assert decayed >= {"embeddings.weight", "conv1d.weight", "in_proj.weight", "out_proj.weight", "lm_head.weight"}
+
+
+def test_a_scale_that_an_input_norm_shares_with_an_output_norm_does_not_decay() -> None:
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.linear = nn.RMSNorm(4), nn.RMSNorm(4), nn.Linear(4, 4)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return x + self.b(self.linear(self.a(x)))
+
+    model, x = Model(), torch.randn(3, 4)
+    assert iwd_rule(trace(model, x)) == {"a.weight": False, "linear.weight": True, "linear.bias": False}
+    assert iwd_param_groups(model, x, weight_decay=0.1).members["a.weight"].group == "mixed scales"
+
+
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "mamba2", "qwen3-moe", "opt-postln", "falcon-h1-rms"])
 def test_trainer_rule_is_the_library_s(family: str) -> None:
     from transformers import Trainer
@@ -153,15 +173,16 @@ def test_head_and_embedding_are_found_without_their_names() -> None:
         def __init__(self):
             super().__init__()
             self.a, self.b, self.c = nn.Embedding(11, 4), nn.Linear(4, 4), nn.Linear(4, 7)
-            self.router = nn.Linear(4, 1, bias=False)
+            self.router, self.tied = nn.Linear(4, 1, bias=False), nn.Embedding(11, 4)
 
         def forward(self, x):
-            y = self.b(self.a(x))
+            y = self.b(self.a(x) + self.tied(x) @ self.tied.weight[:4])
             return 30 * torch.tanh(self.c(y * self.router(y)) / 30)
 
     groups = iwd_param_groups(Model(), torch.arange(6)[None], weight_decay=0.1)
     assert split_for_muon(groups)[0].members.keys() == {"b.weight", "router.weight"}
-    assert groups.members["c.weight"].group == groups.members["a.weight"].group == "embeddings and head"
+    assert groups.members["c.weight"].group == groups.members["tied.weight"].group == "embeddings and head"
+    assert groups.members["a.weight"].group == "embeddings and head"
 
 
 @pytest.mark.parametrize("family", ["qwen3", "gemma2"])

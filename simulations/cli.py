@@ -15,7 +15,7 @@ import click
 
 from simulations.equilibrium import equilibrium
 from simulations.lm.commands import experiment, train
-from simulations.models.audit_command import audit
+from simulations.audit import audit
 
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STEPS, WARMUP = 400, 20
 LR, WEIGHT_DECAY = 0.02, 0.5
+LINES = ("-", "--", ":", "-.")
 COLORS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.SKY, style.PURPLE, style.BLACK)
 
 
@@ -83,25 +84,22 @@ _DOT: dict[str, Any] = {"marker": "o", "linestyle": "", "color": style.VERMILLIO
 
 def draw_prediction(file: Path, prediction: NormPrediction) -> list[Path]:
     """The rms of every matrix over the run, one colour for each kind of place; writes ``file`` in SVG and PNG."""
-    from simulations.models.prediction import template
+    from simulations.models.audit import template
+    from simulations.models.scales import plain_name
 
-    kinds = list(dict.fromkeys(template(name) for name in prediction.matrices))
-    rows = math.ceil(len(kinds) / 2)
+    curves: dict[str, list[np.ndarray]] = {}
+    for name, matrix in prediction.matrices.items():
+        curves.setdefault(template(plain_name(name)), []).append(matrix.rms)
     with style.context():
-        figure, (ax,) = style.panels(1, 1, 2.6 + 0.14 * rows)
-        for kind, color, line in zip(kinds, COLORS * len(kinds), _lines(len(kinds)), strict=False):
-            curves = [m.rms for name, m in prediction.matrices.items() if template(name) == kind]
-            for i, curve in enumerate(curves):
-                ax.plot(curve, color=color, linestyle=line, linewidth=0.9, label=None if i else kind)
+        figure, (ax,) = style.panels(1, 1, 2.6 + 0.14 * math.ceil(len(curves) / 2))
+        for k, (kind, members) in enumerate(curves.items()):
+            look = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k // len(COLORS) % len(LINES)]}
+            for i, curve in enumerate(members):
+                ax.plot(curve, linewidth=0.9, label=None if i else kind, **look)
         ax.set(xlabel="step", ylabel="expected rms of a matrix", xlim=(0, prediction.steps), ylim=(0, None))
-        if kinds:
+        if curves:
             figure.legend(loc="outside lower center", ncols=2)
         return style.save(figure, file.parent, file.stem)
-
-
-def _lines(n: int) -> list[str]:
-    """Line styles that change after each round of colours."""
-    return [("-", "--", ":", "-.")[i // len(COLORS) % 4] for i in range(n)]
 
 
 if __name__ == "__main__":

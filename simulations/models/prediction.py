@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from scalevec_theory.equilibrium import Prediction, checked_schedule, predict
 from scalevec_theory.optimizers import SGD, AdamW, Lion, Muon, Optimizer, SignSGD
 from scalevec_theory.schedules import SCHEDULES
+from simulations.models.audit import template
 from simulations.models.decay import WEIGHTS
 from simulations.models.groups import ParamGroups, iwd_param_groups, plain
 from simulations.models.invariance import scale_invariant
@@ -88,7 +89,7 @@ class NormPrediction:
             table.add_column(heading, justify="left" if heading in ("matrix", "shape") else "right", overflow="fold")
         alike: dict[tuple[str, tuple[int, ...], float], list[MatrixPrediction]] = {}
         for name, m in self.matrices.items():
-            alike.setdefault((template(name), m.shape, m.optimizer.weight_decay), []).append(m)
+            alike.setdefault((template(plain_name(name)), m.shape, m.optimizer.weight_decay), []).append(m)
         for (name, shape, decay), members in alike.items():
             mark = " *" if members[0].scale_invariant else ""
             columns = [[m.rms[t] for m in members] for t in (0, self.steps // 2, self.steps)]
@@ -96,25 +97,22 @@ class NormPrediction:
             size = "×".join(map(str, shape))
             table.add_row(name + mark, str(len(members)), size, f"{decay:g}", *map(_range, columns))
         text = io.StringIO()
-        Console(file=text, width=140, markup=False, highlight=False).print(table)
+        Console(file=text, width=200, markup=False, highlight=False).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         if any(m.scale_invariant for m in self.matrices.values()):
             lines.append("* scale-invariant: the model does not see the size of the matrix")
         for reason in dict.fromkeys(self.not_predicted.values()):
-            names = dict.fromkeys(template(name) for name, why in self.not_predicted.items() if why == reason)
+            names = dict.fromkeys(
+                template(plain_name(name)) for name, why in self.not_predicted.items() if why == reason
+            )
             lines.append(f"not predicted, {reason}: {', '.join(names)}")
         return "\n".join(lines)
 
-    def draw(self, file: Path) -> list[Path]:
+    def draw(self, file: str | Path) -> list[Path]:
         """Draw the rms of every matrix over the run as ``file``, in SVG and PNG, and return the two files."""
         # Figures stand above this package; they are reached by name only.
-        files: list[Path] = importlib.import_module("figures.predicted_norms").draw_prediction(file, self)
+        files: list[Path] = importlib.import_module("figures.predicted_norms").draw_prediction(Path(file), self)
         return files
-
-
-def template(name: str) -> str:
-    """The name with ``*`` for every number that is one of its parts."""
-    return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
 def _range(values: list[float]) -> str:

@@ -93,7 +93,7 @@ def draw_prediction(file: Path, prediction: NormPrediction) -> list[Path]:
     with style.context():
         figure, (ax,) = style.panels(1, 1, 2.6 + 0.14 * math.ceil(len(curves) / 2))
         for k, (kind, members) in enumerate(curves.items()):
-            look = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k // len(COLORS) % len(LINES)]}
+            look: dict[str, Any] = {"color": COLORS[k % len(COLORS)], "linestyle": LINES[k // len(COLORS) % len(LINES)]}
             for i, curve in enumerate(members):
                 ax.plot(curve, linewidth=0.9, label=None if i else kind, **look)
         ax.set(xlabel="step", ylabel="expected rms of a matrix", xlim=(0, prediction.steps), ylim=(0, None))

@@ -20,6 +20,7 @@ from scalevec_theory.claim import Claim, Counterexample, Evidence, Result, Scope
 from scalevec_theory.flow import check_device
 from scalevec_theory.registry import UnknownName, blame, claims_in_file, defining_module, find_scopes, installed_claims
 from simulations.parallel import Call, Raised, run_parallel
+from simulations.provenance import provenance
 from simulations.store import check_writable, plain, read_json, write_json
 
 FOLDER = Path("results") / "checks"
@@ -205,6 +206,17 @@ def as_json(result: Result) -> dict[str, Any]:
         ],
         "counterexample": found and asdict(found),
     }
+
+
+def as_evidence(results: Sequence[Result], effort: str, seed: int) -> dict[str, Any]:
+    """What a long check found, small enough to be kept: no counterexamples and no text of proofs, which do not depend
+    on the effort."""
+    found = []
+    for record in map(as_json, results):
+        del record["counterexample"]
+        record["evidence"] = [{**e, "detail": "" if e["kind"] == "proof" else e["detail"]} for e in record["evidence"]]
+        found.append(record)
+    return {"provenance": provenance(), "effort": effort, "seed": seed, "results": found}
 
 
 def _result(record: dict[str, Any]) -> Result:

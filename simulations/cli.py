@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
+from simulations.audit import audit
 from simulations.equilibrium import equilibrium
 from simulations.lm.commands import experiment, train
-from simulations.audit import audit
 
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130
@@ -117,6 +117,7 @@ def claims(names: tuple[str, ...]) -> None:
 @jobs
 @click.option("--json", "json_file", type=path, metavar="FILE", help="Write the results as JSON.")
 @click.option("--report", type=path, metavar="FILE", help="Write the results as a page of Markdown.")
+@click.option("--evidence", type=path, metavar="FILE", help="Write the results with their provenance, to be kept.")
 @click.option("--fresh", is_flag=True, help="Check again what is stored in results/checks.")
 def check(
     names: tuple[str, ...],
@@ -126,6 +127,7 @@ def check(
     jobs: int | None,
     json_file: Path | None,
     report: Path | None,
+    evidence: Path | None,
     fresh: bool,
 ) -> int:
     """Check claims: all of them, or those named.
@@ -134,13 +136,13 @@ def check(
     finished scope is stored in results/checks of the current folder and is not checked again until code or versions
     change; of what a claim file of your own imports, changes are not seen: use --fresh.
     """
-    from simulations.checks import RAISED, as_json, check_all, find_targets
+    from simulations.checks import RAISED, as_evidence, as_json, check_all, find_targets
     from simulations.paper_checks import render, summary
     from simulations.parallel import cores
     from simulations.store import check_writable, write_json, write_text
     from simulations.tables import console, describe_result, progress, verdicts_table
 
-    for file in (json_file, report):
+    for file in (json_file, report, evidence):
         if file is not None:
             check_writable(file)
     targets = find_targets(names)
@@ -158,6 +160,8 @@ def check(
         write_json(json_file, [as_json(r) for r in results])
     if report is not None:
         write_text(report, render(targets, results, effort, seed))
+    if evidence is not None:
+        write_json(evidence, as_evidence(results, effort, seed))
     out = console()
     out.print(verdicts_table(targets, results))
     for target, result in zip(targets, results, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -55,3 +56,15 @@ def test_the_readme_counts_what_came_out(checked: tuple[list[Target], list[Resul
 def test_the_readme_lists_the_claims_that_are_installed() -> None:
     table = readme_table(installed_claims().values())
     assert table in (ROOT / "README.md").read_text(), f"the table in README.md should read\n\n{table}"
+
+
+def test_kept_evidence_is_about_scopes_that_there_are_and_as_expected(
+    checked: tuple[list[Target], list[Result]],
+) -> None:
+    expected = {(r.claim, r.scope): r.expected for r in checked[1]}
+    for path in (ROOT / "simulations" / "evidence").glob("*.json"):
+        kept = json.loads(path.read_text())
+        assert kept["effort"] in ("standard", "full") and not kept["provenance"]["commit"].endswith("+"), path
+        for record in kept["results"]:
+            assert expected[record["claim"], record["scope"]] == record["expected"], path
+            assert record["ok"], f"{path}: {record['claim']}:{record['scope']}"

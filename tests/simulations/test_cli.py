@@ -60,6 +60,14 @@ def error_of(*arguments: str) -> str:
     return result.stderr.removeprefix("scalevec: error: ").rstrip()
 
 
+def test_kept_evidence_says_where_it_comes_from() -> None:
+    assert scalevec("check", "toy.py", "--jobs", "1", "--seed", "3", "--evidence", "kept.json").exit_code == 0
+    kept = json.loads(Path("kept.json").read_text())
+    assert (kept["effort"], kept["seed"]) == ("quick", 3)
+    assert {"commit", "torch", "processor", "cores"} <= set(kept["provenance"])
+    assert kept["results"] and all("counterexample" not in r for r in kept["results"])
+
+
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     code = "import sys, simulations.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: pass\n"
     code += (

@@ -58,7 +58,7 @@ def test_the_readme_lists_the_claims_that_are_installed() -> None:
     assert table in (ROOT / "README.md").read_text(), f"the table in README.md should read\n\n{table}"
 
 
-def test_kept_evidence_is_about_scopes_that_there_are_and_as_expected(
+def test_kept_evidence_is_as_expected(
     checked: tuple[list[Target], list[Result]],
 ) -> None:
     expected = {(r.claim, r.scope): r.expected for r in checked[1]}

@@ -13,11 +13,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from simulations.models.groups import ParamGroups, iwd_param_groups
+from simulations.models.groups import ParamGroups, iwd_param_groups, split_for_muon
 
 STEPS = 2
 
@@ -59,6 +60,28 @@ def train(model: nn.Module, groups: ParamGroups, tokens: Tensor) -> list[float]:
     return together.tolist()
 
 
+def muon_difference(
+    model: nn.Module, mesh: DeviceMesh, groups: ParamGroups, tokens: Tensor, own: Tensor
+) -> dict[str, float]:
+    """By how much one step of Muon on shards differs from the same on whole matrices, relative to the step."""
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    sharded = copy.deepcopy(model)
+    fully_shard(sharded.branch, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    steps = []
+    for trained, bound, batch in ((model, groups, tokens), (sharded, groups.rebind(sharded), own)):
+        muon, adamw = split_for_muon(bound)
+        logits = trained(batch)
+        trained.zero_grad()
+        nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()).backward()
+        for optimizer in (torch.optim.Muon(muon, lr=0.05), torch.optim.AdamW(adamw, lr=0.05)):
+            optimizer.step()
+        named = {name: trained.get_parameter(name).detach() for name in muon.members}
+        steps.append({n: (p.full_tensor() if isinstance(p, DTensor) else p) - start[n] for n, p in named.items()})
+    whole, parts = steps
+    return {name: float((parts[name] - step).norm() / step.norm()) for name, step in whole.items()}
+
+
 def main(rank: int, meeting: str, out: Path) -> None:
     torch.manual_seed(0)
     model = Model().double()
@@ -80,6 +103,8 @@ def main(rank: int, meeting: str, out: Path) -> None:
     bound = groups.rebind(model)
     found["local"] = {name: list(p.to_local().shape) for name, p in model.named_parameters()}
     found["sharded"] = train(model, bound, own)
+
+    found["muon"] = muon_difference(plain, mesh, groups.rebind(plain), tokens, own)
 
     scalar = nn.Module()
     scalar.multiplier = nn.Parameter(torch.ones(()))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 WORKER = Path(__file__).with_name("distributed_worker.py")
 REPOSITORY = Path(__file__).parents[3]
@@ -48,6 +49,12 @@ def test_sharded_training_is_that_of_one_process(found: dict) -> None:
     assert found["sharded"] == pytest.approx(found["plain"], rel=ROUNDING)
     assert found["local"]["multiplier"] == [1] and found["local"]["embed.weight"] == [7, 6]
     assert found["stale"] == []
+
+
+def test_muon_orthogonalises_whole_matrices_also_where_they_are_sharded(found: dict) -> None:
+    """To the rounding of the 15 matrix products in bfloat16 of its iteration."""
+    assert set(found["muon"]) == {"branch.0.weight", "branch.2.weight"}
+    assert max(found["muon"].values()) < 15 * torch.finfo(torch.bfloat16).eps
 
 
 def test_shape_of_a_scalar_is_why_multipliers_have_shape_1(found: dict) -> None:

@@ -128,6 +128,12 @@ def test_an_untied_head_can_be_folded_and_stays_untied_when_loaded_again(tmp_pat
     example = example_input(model)
     before = outputs(model, example)
     assert untie(model) == ("lm_head.weight",)
+    model.save_pretrained(tmp_path / "untied")
+    again = type(model).from_pretrained(tmp_path / "untied")
+    assert again.lm_head.weight is not again.model.embed_tokens.weight
+    model.tie_weights()
+    model.tie_weights(recompute_mapping=False)
+    assert model.lm_head.weight is not model.model.embed_tokens.weight
     assert relative_change(before, outputs(model, example)) == 0
     assert "model.norm" in fold(model).folded
     assert not torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
@@ -247,9 +253,30 @@ def test_experts_in_one_parameter_take_no_bias():
     assert result.refused == {"norm": "stack: its module takes no bias to which the norm's could be moved"}
 
 
-def test_a_scale_of_two_norms_is_refused():
+class Beside(nn.Module):
+    """One matrix multiplies a norm's output and, with its other columns, the norm's input."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = RMSNorm(bias=True), nn.Linear(2 * D, D)
+
+    def forward(self, x):
+        return self.out(torch.cat([x, self.norm(x)], -1))
+
+
+def test_columns_that_multiply_something_else_stay():
+    torch.manual_seed(0)
+    model, x = Beside(), torch.randn(5, D)
+    before = model.out.weight.detach().clone()
+    fold(model, x)
+    assert torch.equal(model.out.weight[:, :D], before[:, :D]) and not torch.equal(model.out.weight, before)
+
+
+def test_a_scale_of_two_norms_is_folded_for_both_or_not_at_all():
     model, x = made()
     model.last.weight = model.norm.weight
+    assert fold(copy.deepcopy(model), x).folded == ("norm",)
+    model.norm.bias = nn.Parameter(torch.randn(D))
     result = fold(model, x)
     assert result.folded == () and result.refused["norm"] == "norm.weight belongs to other modules, too"
 
@@ -374,4 +401,15 @@ def test_a_planted_fault_is_found_before_the_model_is_touched(monkeypatch, famil
     monkeypatch.setattr(rewriting, "trace", lambda *_: planted)
     with pytest.raises(ValueError, match=f"folding {norm} changes the outputs by .* nothing has been folded"):
         fold(model)
+    assert same(model, before)
+
+
+def test_unfolding_by_a_wrong_trace_leaves_the_model_as_it_was(monkeypatch):
+    model, traced = toy("llama"), _toy("llama")[1]
+    result, norm = fold(model), traced.norms[0]
+    before = state(model)
+    planted = replace(traced, norms=(faults(norm)["consumer left out"], *traced.norms[1:]))
+    monkeypatch.setattr(rewriting, "trace", lambda *_: planted)
+    with pytest.raises(ValueError, match=r"the outputs would change by .* of their size in float64; expected <= 1e-12"):
+        unfold(model, result)
     assert same(model, before)

@@ -6,11 +6,12 @@ Source: arXiv 2605.26895 (roles, absorption, individual weight decay).
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from simulations.models.conserved import conserved, parts
@@ -204,17 +205,17 @@ def _effective(norm: Norm, name: str | None) -> str:
 
 
 def _label(consumer: Consumer) -> str:
-    """A tied weight goes by the name under which it stands last, as an output head does, and by the first."""
+    """A weight that is tied to one used otherwise goes by its last name, as an output head does, and by its first."""
     first, *more = consumer.names
-    return f"{more[-1]} (tied to {first})" if more else first
+    return f"{more[-1]} (tied to {first})" if more and consumer.also_used_by else first
 
 
 def _requires(norm: Norm) -> tuple[str, ...]:
     if norm.role != "input":
         return ()
     tied = any(c.also_used_by and len(c.names) > 1 for c in norm.consumers)
-    stacked = any(len(c.shape) > 2 for c in norm.consumers)
-    needed = {UNTIE: tied, BIAS: norm.bias is not None, EXPERTS: stacked and len(norm.consumers) > 1}
+    experts = any(c.routed or len(c.shape) > 2 for c in norm.consumers)
+    needed = {UNTIE: tied, BIAS: norm.bias is not None, EXPERTS: experts and len(norm.consumers) > 1}
     return tuple(what for what, needs in needed.items() if needs)
 
 
@@ -236,19 +237,29 @@ def _conserved_given(norm: Norm, state: Mapping[str, Tensor], counts: nn.Module)
     scale_part, _ = parts(norm, state)
     total = float(scale_part.mean())
     sized = dict(counts.named_parameters())
-    for consumer in norm.consumers:
-        first, *_ = re.findall(r"\d+", consumer.parameter) or [None]
-        alike = re.compile(re.sub(r"\\\*", r"\\d+", re.escape(template(consumer.parameter))))
-        shapes = [
-            p.shape
-            for n, p in sized.items()
-            if alike.fullmatch(n) and re.findall(r"\d+", n)[:1] == [first][: first is not None]
-        ]
+    for alike in _alike(norm.consumers):
+        pattern = _in_any_number([c.parameter for c in alike])
+        shapes = [p.shape for name, p in sized.items() if pattern.fullmatch(name)]
         if not shapes:
             return None
-        square = float(state[consumer.parameter].pow(2).mean())
-        total -= sum(square * shape.numel() / shape[consumer.axis] for shape in shapes)
+        square = float(torch.cat([state[c.parameter].flatten() for c in alike]).pow(2).mean())
+        total -= sum(square * shape.numel() / shape[alike[0].axis] for shape in shapes)
     return total
+
+
+def _alike(consumers: Iterable[Consumer]) -> list[list[Consumer]]:
+    """Consumers whose names differ in numbers only, as those of experts."""
+    groups: dict[str, list[Consumer]] = defaultdict(list)
+    for consumer in consumers:
+        groups[template(consumer.parameter)].append(consumer)
+    return list(groups.values())
+
+
+def _in_any_number(names: Sequence[str]) -> re.Pattern[str]:
+    """Matches the names, which differ in numbers only, with any number where theirs differ."""
+    parts = [re.split(r"(\d+)", name) for name in names]
+    columns = [set(column) for column in zip(*parts, strict=True)]
+    return re.compile("".join(re.escape(c.pop()) if len(c) == 1 else r"\d+" for c in columns))
 
 
 def sign_note(low: float, high: float) -> str:

@@ -125,7 +125,9 @@ class _Sites:
             if not norm.consumers:
                 continue
             reason = self.kept[norm.module]
-            if len(norm.consumers) == 1:
+            if len(norm.modules) > 1:
+                reason = f"{norm.scale} belongs to other modules, too"
+            elif len(norm.consumers) == 1:
                 reason = f"one parameter consumes it, {norm.consumers[0].parameter}"
             if reason:
                 self.plan.refused[f"HG {norm.module}"] = reason

@@ -123,7 +123,7 @@ def refusal(model: nn.Module, norm: Norm) -> str | None:
             tied = len(owners(model, consumer.parameter)) > 1
             return f"{used}; it is tied ({', '.join(consumer.names)}): untie first" if tied else used
     for parameter in filter(None, (norm.scale, norm.bias)):
-        if len(owners(model, parameter)) > 1:
+        if set(owners(model, parameter)) > {model.get_submodule(m) for m in norm.modules or (norm.module,)}:
             return f"{parameter} belongs to other modules, too"
     if norm.bias is not None:
         if norm.altered:

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
+from simulations.models.float64 import Float64
+
 
 @dataclass(frozen=True)
 class NormModule:
@@ -95,7 +97,8 @@ def _replay(module: nn.Module, args: Any, kwargs: Any) -> Callable[..., Any]:
     def call(size: float, roll: int = 0) -> Any:
         rest = [t.clone() if isinstance(t, Tensor) else t for t in leaves[1:]]
         a, k = tree_unflatten([size * x.roll(roll, -1), *rest], structure)
-        return module(*a, **k).double()
+        with Float64():
+            return module(*a, **k).double()
 
     return call
 

@@ -105,6 +105,8 @@ def _smaller(name: str, value: Any, given: Fields) -> Any:
         return given["expand"] * WIDTH // HEAD_DIM
     if name == "attention_hidden_size" and isinstance(given.get("hidden_size"), int):
         return WIDTH * value // given["hidden_size"]
+    if name.endswith("embedding_size") and value != given.get("hidden_size", value):
+        return 3 * WIDTH // 4  # a projection leads from one to the other
     if GROUPED.fullmatch(name):
         return _grouped(name, value, given)
     return next((min(value, size) for pattern, size in SIZES if re.fullmatch(pattern, name)), value)

@@ -162,6 +162,8 @@ def _auto_class(config: PreTrainedConfig) -> Any:
     architectures = config.architectures or []
     if getattr(config, "is_decoder", None) is False or any(a.endswith("MaskedLM") for a in architectures):
         heads.reverse()  # an encoder can also be had with a decoder's head, which it then does not suit
+    if config.is_encoder_decoder:
+        heads.insert(0, "Seq2SeqLM")
     for head in heads:
         mapping = getattr(transformers, f"MODEL_FOR_{HEADS[head]}_MAPPING")
         if type(config) in mapping:

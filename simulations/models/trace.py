@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from simulations.models.probe import find_norms
+from simulations.models.probe import NormModule, find_norms
 from simulations.models.running import Example, call, evaluation_mode, example_input, run
 
 Role = Literal["input", "output", "mixed", "none"]
@@ -55,7 +55,7 @@ class Consumer:
 
     ``channels[i]`` is the norm's channel that index i along ``axis`` multiplies (−1: none).  ``names`` are all the
     parameter's names, ``parameter`` the first; ``also_used_by`` are the operations that use it for something else, and
-    the other norms that it consumes.
+    the other norms that it consumes.  ``routed``: it multiplies a choice of the output's rows, as an expert does.
     """
 
     parameter: str
@@ -64,16 +64,18 @@ class Consumer:
     channels: Tensor
     names: tuple[str, ...]
     also_used_by: tuple[str, ...]
+    routed: bool = False
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm module: its scale vector, of effective value ``offset + w``, and what reads its output.
+    """A norm: its scale vector, of effective value ``offset + w``, and what reads its output.
 
+    ``module`` is the first of ``modules``, which share scale and bias (as blocks do that a model runs several times).
     ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it;
-    ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``: some
-    consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that the
-    norm's bias adds no constant there.
+    ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``:
+    some consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that
+    the norm's bias adds no constant there.
     """
 
     module: str
@@ -85,6 +87,7 @@ class Norm:
     others: tuple[str, ...]
     blended: bool = False
     altered: bool = False
+    modules: tuple[str, ...] = ()
 
     @property
     def role(self) -> Role:
@@ -169,10 +172,11 @@ def _trace(model: nn.Module, example: Example) -> Trace:
     with torch.no_grad(), evaluation_mode(model):
         norms = find_norms(model, partial(run, model, example))
         flow = _Flow(model)
+        first = _first_of_shared(norms)
         hooks = []
         for norm in norms:
-            hooks.append(norm.module.register_forward_pre_hook(partial(flow.enter, norm.name)))
-            hooks.append(norm.module.register_forward_hook(partial(flow.leave, norm.name)))
+            hooks.append(norm.module.register_forward_pre_hook(partial(flow.enter, first[norm.name])))
+            hooks.append(norm.module.register_forward_hook(partial(flow.leave, first[norm.name])))
         try:
             with flow:
                 flow.finish(call(model, example))
@@ -181,12 +185,26 @@ def _trace(model: nn.Module, example: Example) -> Trace:
                 hook.remove()
     found = []
     for norm in norms:
+        if first[norm.name] != norm.name:
+            continue
         consumers = flow.consumers(norm.name)
         others = tuple(sorted(flow.others[norm.name]))
         kind = type(norm.module).__name__
         blended, altered = norm.name in flow.blended, norm.name in flow.altered
-        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, consumers, others, blended, altered))
+        modules = tuple(name for name, other in first.items() if other == norm.name)
+        read = (consumers, others, blended, altered)
+        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, *read, modules))
     return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
+
+
+def _first_of_shared(norms: Sequence[NormModule]) -> dict[str, str]:
+    """For each norm module the first one that has the same parameters; itself where it has none."""
+    first: dict[Any, str] = {}
+    names = {}
+    for norm in norms:
+        own = tuple(norm.module.parameters()) or norm.name
+        names[norm.name] = first.setdefault((own, norm.offset), norm.name)
+    return names
 
 
 @dataclass(frozen=True)
@@ -243,6 +261,8 @@ class _Flow(TorchDispatchMode):
         self.others: dict[str, set[str]] = defaultdict(set)
         self.blended: set[str] = set()
         self.altered: set[str] = set()
+        self.rows: dict[str, int] = {}
+        self.routed: set[tuple[str, int]] = set()
         self.also: dict[int, set[str]] = defaultdict(set)
         self.inside: str | None = None
 
@@ -253,6 +273,7 @@ class _Flow(TorchDispatchMode):
         self.inside = None
         shape = next((p.shape for p in module.parameters()), out.shape[-1:])
         first = self.channels.setdefault(norm, (sum(n for _, n in self.channels.values()), shape.numel()))[0]
+        self.rows[norm] = out.numel() // shape.numel()
         numbers = torch.arange(first, first + shape.numel(), device=out.device).reshape(shape).expand(out.shape)
         self.activations.set(out, _Marks((numbers,), frozenset([norm])))
 
@@ -380,6 +401,8 @@ class _Flow(TorchDispatchMode):
             return False
         if x.altered:
             self.altered |= x.sources
+        rows = channels.numel() // max(1, channels[..., 0, :].unique().numel())
+        self.routed |= {(norm, i) for norm in x.sources for i in w.sources if rows != self.rows[norm]}
         channels = channels[..., 0, :, None].clamp(min=NONE)
         several = channels.shape[-2] > 1 and not _constant(channels, -2)
         for numbers in w.numbers:
@@ -414,7 +437,8 @@ class _Flow(TorchDispatchMode):
                     shared = {f"norm {other}" for other in self.channels if other != norm and self._consumes(other, i)}
                     also = tuple(sorted(self.also[i] | shared))
                     names = tuple(self.names[i])
-                    found.append(Consumer(names[0], tuple(p.shape), axis, met, names, also))
+                    routed = (norm, i) in self.routed
+                    found.append(Consumer(names[0], tuple(p.shape), axis, met, names, also, routed))
                     break
             if irregular:
                 self.others[norm].add(f"irregular product with {self.names[i][0]}")

@@ -18,8 +18,8 @@ from torch import nn
 pytest.importorskip("transformers")
 
 from simulations import cli
-from simulations.models.audit import audit, sign_note, template
 from simulations.audit import summary, table
+from simulations.models.audit import audit, sign_note, template
 from simulations.models.float64 import outputs, relative_change
 from simulations.models.running import example_input
 from simulations.models.targets import find_subject

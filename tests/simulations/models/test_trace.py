@@ -169,6 +169,16 @@ def test_products_with_something_else_than_the_output_itself_are_told():
     assert altered == {"token shift", "token shift with zeros", *scaled}
 
 
+@pytest.mark.parametrize(
+    ("case", "routed"),
+    [("looped experts", {"experts"}), ("fused", set()), ("two branches", set()), ("matrix times column", set())],
+)
+def test_experts_are_told_by_the_rows_they_multiply(case, routed):
+    body, _ = INPUT[case]
+    (norm,) = trace(made(body), tokens()).norms
+    assert {c.parameter for c in norm.consumers if c.routed} == routed
+
+
 def test_channels_follow_a_permutation():
     model = made(lambda m, x, y: m.a(y.flip(-1)))
     (norm,) = trace(model, tokens()).norms
@@ -373,6 +383,39 @@ def test_norms_that_share_a_matrix_cannot_be_absorbed_one_by_one():
     first, second = trace(Shared().double(), tokens()).norms
     assert first.role == second.role == "input" and not first.absorbable and not second.absorbable
     assert first.consumers[0].also_used_by == ("norm second",)
+
+
+class TwoPasses(nn.Module):
+    """Two blocks, and norms and matrices of the second are those of the first, but for one matrix each."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList([RMSNorm(bias=True), RMSNorm(bias=True)])
+        self.shared = nn.ModuleList([nn.Linear(D, D), nn.Linear(D, D)])
+        self.own = nn.ModuleList([nn.Linear(D, D), nn.Linear(D, D)])
+        self.norms[1].gamma, self.norms[1].beta = self.norms[0].gamma, self.norms[0].beta
+        self.shared[1].weight, self.shared[1].bias = self.shared[0].weight, self.shared[0].bias
+
+    def forward(self, x):
+        for norm, shared, own in zip(self.norms, self.shared, self.own, strict=True):
+            y = norm(x)
+            x = x + shared(y).tanh() * own(y)
+        return x
+
+
+def test_norms_that_share_their_parameters_are_one():
+    torch.manual_seed(0)
+    model = TwoPasses().double()
+    (norm,) = trace(model, tokens()).norms
+    assert norm.modules == ("norms.0", "norms.1")
+    assert {c.parameter for c in norm.consumers} == {"shared.0.weight", "own.0.weight", "own.1.weight"}
+    assert norm.absorbable
+    assert rescaling_changes(model, norm, norm.consumers) < 1e-13
+    assert rescaling_changes(model, norm, norm.consumers[1:]) > 1e-3
+    model.norms[1].beta = nn.Parameter(torch.randn(D, dtype=torch.float64))
+    one, two = trace(model, tokens()).norms
+    assert (one.modules, two.modules) == (("norms.0",), ("norms.1",))
+    assert not one.absorbable and not two.absorbable
 
 
 def test_a_model_that_does_not_run_on_the_example_is_named():

@@ -184,7 +184,7 @@ def iwd_param_groups(
             raise ValueError(f"{argument}={value}: expected a finite number >= 0")
     if scales not in SCALES:
         raise ValueError(f"scales={scales!r}: expected one of {', '.join(SCALES)}")
-    members = _members(model, trace(plain(model), example_input), weight_decay, scales, multiplier_decay)
+    members = members_of(model, trace(plain(model), example_input), weight_decay, scales, multiplier_decay)
     trainable = {name for name, p in model.named_parameters() if p.requires_grad}
     members = {name: m for name, m in members.items() if name in trainable}
     if unread := [name for name, m in members.items() if m.kind == "unread"]:
@@ -203,10 +203,14 @@ def plain(model: nn.Module) -> nn.Module:
     return stripped
 
 
-def _members(
-    model: nn.Module, traced: Trace, weight_decay: float, scales: str, multiplier_decay: float
+def members_of(
+    model: nn.Module,
+    traced: Trace,
+    weight_decay: float,
+    scales: str = "iwd",
+    multiplier_decay: float = MULTIPLIER_DECAY,
 ) -> dict[str, Member]:
-    """Every parameter's place; ``traced`` is of `plain` (model)."""
+    """Every parameter's place by its name; ``traced`` is of `plain` (model), the rest as for `iwd_param_groups`."""
     roles = scale_roles(traced)
     offsets = {n.scale: n.offset for n in traced.norms if n.scale is not None}
     fed = {c.parameter for n in traced.norms if n.role == "input" for c in n.consumers}

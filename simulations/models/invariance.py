@@ -45,8 +45,8 @@ def scale_invariant(model: nn.Module, traced: Trace, example: Example | None = N
             hook.remove()
     readers = _readers([t.grad_fn for t in tree_leaves(returned) if isinstance(t, Tensor) and t.grad_fn is not None])
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
-    found = {_whole_product(edge, readers) for edge in entries}
-    return frozenset(names[p] for p in found if p is not None and traced.uses[names[p]].kind == "matrix")
+    found = {p for edge in entries for p in _factors(edge, readers)}
+    return frozenset(names[p] for p in found if traced.uses[names[p]].kind == "matrix")
 
 
 def _through_an_alias(entries: list[Edge]) -> Callable[[nn.Module, Any], Any]:
@@ -76,17 +76,16 @@ def _readers(ends: list[Any]) -> Counter[Edge]:
     return readers
 
 
-def _whole_product(edge: Edge, readers: Counter[Edge]) -> Tensor | None:
-    """The parameter of which ``edge`` is the product with something else, if nothing else reads either."""
+def _factors(edge: Edge, readers: Counter[Edge]) -> list[Tensor]:
+    """The parameters of which ``edge`` is the product with something, if nothing else reads either."""
     while readers[edge] == 1:
         sources = [source for source in edge[0].next_functions if source[0] is not None]
         if edge[0].name() in ("MmBackward0", "BmmBackward0"):
-            weights = [w for source in sources if (w := _parameter(source, readers)) is not None]
-            return weights[0] if len(weights) == 1 else None
+            return [w for source in sources if (w := _parameter(source, readers)) is not None]
         if edge[0].name() not in SHAPE_ONLY or len(sources) != 1:
-            return None
+            return []
         edge = sources[0]
-    return None
+    return []
 
 
 def _parameter(edge: Edge, readers: Counter[Edge]) -> Tensor | None:

@@ -23,7 +23,7 @@ from scalevec_theory.optimizers import SGD, AdamW, Lion, Muon, Optimizer, SignSG
 from scalevec_theory.schedules import SCHEDULES
 from simulations.models.audit import template
 from simulations.models.decay import WEIGHTS
-from simulations.models.groups import ParamGroups, iwd_param_groups, plain
+from simulations.models.groups import ParamGroups, members_of, plain
 from simulations.models.invariance import scale_invariant
 from simulations.models.running import Example
 from simulations.models.scales import plain_name
@@ -165,10 +165,11 @@ def predict_norms(
         schedule = SCHEDULES[schedule](steps, warmup)
     factors = checked_schedule("schedule", schedule, steps)
     muon, other = optimizer if isinstance(optimizer, tuple) else (optimizer, optimizer)
-    given = groups.rebind(model) if groups is not None else None
-    members = (given or iwd_param_groups(model, example, weight_decay=1.0, multiplier_decay=0.0)).members
     unadorned = plain(model)
-    invariant = scale_invariant(unadorned, trace(unadorned, example), example)
+    traced = trace(unadorned, example)
+    invariant = scale_invariant(unadorned, traced, example)
+    given = groups.rebind(model) if groups is not None else None
+    members = given.members if given else members_of(model, traced, weight_decay=1.0)
 
     @cache
     def course(rule: Optimizer, shape: tuple[int, ...] | None, rms: float, noise: float, invariant: bool) -> Prediction:

@@ -248,14 +248,14 @@ def test_a_parameter_in_two_groups_or_in_none_is_told() -> None:
 
 def test_the_check_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in how members are found does not get past `iwd_param_groups`."""
-    honest = groups_module._members
+    honest = groups_module.members_of
 
     def one_lost(*arguments):
         members = honest(*arguments)
         del members["model.norm.weight"]
         return members
 
-    monkeypatch.setattr(groups_module, "_members", one_lost)
+    monkeypatch.setattr(groups_module, "members_of", one_lost)
     with pytest.raises(ValueError, match=r"in none model\.norm\.weight"):
         iwd_param_groups(toy("llama"), weight_decay=0.1)
 

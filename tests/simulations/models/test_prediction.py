@@ -173,6 +173,7 @@ def test_a_product_that_something_else_reads_is_not_scale_invariant() -> None:
     for body, expected in (
         (lambda m, x: m.norm(m.a(x)), {"a.weight"}),
         (lambda m, x: m.norm(m.a(x)[..., None, :].transpose(0, 1)), {"a.weight"}),
+        (lambda m, x: x + m.norm(m.a.weight @ m.b.weight)[:3], {"a.weight", "b.weight"}),
         (lambda m, x: m.a(x) + m.norm(m.a(x)), set()),
         (lambda m, x: (y := m.a(x)) + m.norm(y), set()),
         (lambda m, x: m.norm(m.a(x) + x), set()),

@@ -237,6 +237,9 @@ def test_decay_of_each_recipe_and_its_target():
         ("mamba2", ["Trainer decays backbone.norm_f.weight", "no other norm scale"]),
         ("mamba2", ["Trainer decays", "A_log", "no matrix product reads"]),
         ("mamba", ["the dimension rule decays", "A_log"]),
+        ("gpt_oss", ["Trainer decays", "sinks"]),
+        ("xlstm", ["Trainer decays", "norm_ffn"]),
+        ("hyperclovax", ["Trainer decays output norms and no input norm: the opposite of IWD"]),
         ("mllama", ["cross_attn", "not read on this example"]),
     ],
 )
@@ -260,6 +263,35 @@ class Sandwich(nn.Module):
 
     def forward(self, x):
         return x + self.scale2(self.linear(self.a_norm(x)))
+
+
+def test_a_block_that_two_layers_share_has_one_norm_of_each_kind():
+    rows = [r for r in audited("zamba").rows if "shared_transf" in r.norm]
+    assert len(rows) == 2 and all(r.fold_exact for r in rows)
+
+
+class Mixture(nn.Module):
+    """A router and experts that are modules of their own, each called if a token is sent there."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.route = nn.RMSNorm(4), nn.Linear(4, 2)
+        self.experts = nn.ModuleList([nn.Linear(4, 4, bias=False) for _ in range(2)])
+
+    def forward(self, x):
+        y = self.norm(x)
+        weight, choice = self.route(y).softmax(-1).max(-1)
+        out = torch.zeros_like(x)
+        for e, expert in enumerate(self.experts):
+            here = torch.where(choice == e)
+            out[here] = expert(y[here]) * weight[here][:, None]
+        return x + out
+
+
+def test_experts_need_not_be_one_parameter():
+    torch.manual_seed(0)
+    (row,) = audit(Mixture(), torch.randn(4, 30, 4)).rows
+    assert row.requires == (STEPS["experts"],) and len(row.consumers) == 3
 
 
 def test_the_opposite_of_iwd_is_named():

@@ -143,10 +143,11 @@ def _read_by(row: Row) -> list[str]:
     from simulations.models.audit import template
 
     prefix = template(row.norm).rpartition(".")[0] + "."
-    names = []
+    alike: Counter[str] = Counter()
     for consumer, axis in row.input_axes.items():
         plain = template(consumer.partition(" ")[0]).removesuffix(".weight")
-        names.append(f"{plain.removeprefix(prefix)}:{axis}")
+        alike[f"{plain.removeprefix(prefix)}:{axis}"] += 1
+    names = [name if n == 1 else f"{n} × {name}" for name, n in alike.items()]
     return [*names, *(re.sub(r"_scaled_dot_product.*", "attention", other) for other in row.others)]
 
 

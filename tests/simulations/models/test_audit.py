@@ -18,7 +18,7 @@ from torch import nn
 pytest.importorskip("transformers")
 
 from simulations import cli
-from simulations.audit import summary, table
+from simulations.audit import _read_by, summary, table
 from simulations.models.audit import audit, sign_note, template
 from simulations.models.float64 import outputs, relative_change
 from simulations.models.running import example_input
@@ -131,7 +131,7 @@ def rescaled(model, norm, factor, consumers):
     return kept
 
 
-BREADTH = ["glm4", "bloom", "minicpm3", "lfm2", "olmoe", "vaultgemma", "nemotron_h", "rwkv", "openai-gpt", "xlm"]
+BREADTH = ["glm4", "bloom", "minicpm3", "lfm2", "olmoe", "vaultgemma", "nemotron_h", "rwkv", "openai-gpt", "xglm"]
 
 
 @pytest.mark.parametrize("kind", BREADTH)
@@ -268,6 +268,7 @@ class Sandwich(nn.Module):
 def test_a_block_that_two_layers_share_has_one_norm_of_each_kind():
     rows = [r for r in audited("zamba").rows if "shared_transf" in r.norm]
     assert len(rows) == 2 and all(r.fold_exact for r in rows)
+    assert not any("tied" in c for r in rows for c in r.consumers)
 
 
 class Mixture(nn.Module):
@@ -292,6 +293,7 @@ def test_experts_need_not_be_one_parameter():
     torch.manual_seed(0)
     (row,) = audit(Mixture(), torch.randn(4, 30, 4)).rows
     assert row.requires == (STEPS["experts"],) and len(row.consumers) == 3
+    assert _read_by(row) == ["2 × experts.*:1", "route:1"]
 
 
 def test_the_opposite_of_iwd_is_named():

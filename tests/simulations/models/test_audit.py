@@ -300,6 +300,7 @@ def test_the_opposite_of_iwd_is_named():
     found = audit(Sandwich(), torch.randn(2, 5, 4))
     assert warned(found, "Trainer decays output norms and no input norm: the opposite of IWD")
     assert {r.param: r.role for r in found.rows} == {"a_norm.weight": "input", "scale2.weight": "output"}
+    assert not warned(audited("gemma2"), "the opposite of IWD")
 
 
 def test_a_scale_whose_role_depends_on_the_layer_is_counted_as_such():

@@ -212,7 +212,6 @@ def _read_config(path: Path, overrides: Mapping[str, Any]) -> PreTrainedConfig:
     if kind not in CONFIG_MAPPING_NAMES:
         own = "; its own code (auto_map) is not run" if isinstance(fields, dict) and "auto_map" in fields else ""
         raise ValueError(f"{path}: model_type={kind!r} is none of transformers{own}")
-    fields.pop("quantization_config", None)  # it is about how the weights are stored
     return _make(CONFIG_MAPPING[kind], fields, overrides)
 
 

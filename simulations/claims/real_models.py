@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from scalevec_theory.claim import Claim, Counterexample, Evidence, NotRun, Scope, Setting, measured
 from simulations.models.conserved import conserved, increment, parts
 from simulations.models.folding import absorb, effective_scale, move_scale, untie
+from simulations.models.roles import Norm
 from simulations.models.toys import build, gradient_flow, loss_gradient, norms_of, random_tokens, relative_change
-from simulations.models.trace import Norm
 
 DRIFT = 1e-8
 """Most that a conserved quantity may move along the integrated flow."""

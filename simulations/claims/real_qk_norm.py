@@ -18,8 +18,8 @@ from scalevec_theory.claim import Claim, Evidence, Scope, Setting
 from scalevec_theory.theorems.dual_norm_placement import dual_norm
 from simulations.claims.real_models import ALIVE, ROUNDING, evidence, toy_model
 from simulations.models.folding import effective_scale, move_scale
+from simulations.models.roles import Norm
 from simulations.models.toys import relative_change
-from simulations.models.trace import Norm
 
 
 class PerHeadDualNorm(nn.Module):

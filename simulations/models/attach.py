@@ -17,6 +17,7 @@ from scalevec_theory.redundancy import redundancies
 from simulations.models.designs import NO_OUTPUT, Where, install, parse, planned
 from simulations.models.float64 import EXACT, change_in_float64, float64_copy, outputs, relative_change, returned
 from simulations.models.rewriting import assign, change_at_random_scales, examined, expect_range, randomise
+from simulations.models.roles import Trace
 from simulations.models.running import Example, example_input
 from simulations.models.saving import allow_saving, forbid_saving
 from simulations.models.scales import (
@@ -28,7 +29,6 @@ from simulations.models.scales import (
     plain_name,
     strip,
 )
-from simulations.models.trace import Trace
 
 MERGE_FIRST = "merge first, or store its state dict and attach the same design before loading"
 

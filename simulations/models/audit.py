@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from simulations.models.conserved import conserved, parts
 from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
 from simulations.models.folding import refusal
+from simulations.models.roles import Consumer, Norm, Role
 from simulations.models.running import Example
-from simulations.models.trace import Consumer, Norm, Role, trace
+from simulations.models.trace import trace
 
 Rules = Mapping[str, Mapping[str, bool]]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simulations.models.folding import effective_scale
-from simulations.models.trace import Norm
+from simulations.models.roles import Norm
 
 
 def conserved(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ import re
 
 from torch import nn
 
-from simulations.models.trace import Role, Trace, Use
+from simulations.models.roles import Role, Trace, Use
 
 SCALES = ("iwd", "none", "all", "output")
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from simulations.models.folding import by_index, effective_scale, owners, refusal
+from simulations.models.roles import Consumer, Norm, Trace, Use
 from simulations.models.scales import (
     Attachment,
     Divide,
@@ -26,7 +27,6 @@ from simulations.models.scales import (
     Vector,
     register,
 )
-from simulations.models.trace import Consumer, Norm, Trace, Use
 
 PARTS = ("HG", "DP", "DNP", "OR", "ER", "scalar", "row", "column")
 VECTORS: Mapping[str, Callable[[Tensor], nn.Module]] = {"OR": MagnitudeDirection, "ER": Exponential}

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from simulations.models.float64 import EXACT
 from simulations.models.rewriting import change_at_random_scales, examined, rewrite
+from simulations.models.roles import Consumer, Norm
 from simulations.models.running import Example
 from simulations.models.saving import allow_saving, forbid_saving
-from simulations.models.trace import Consumer, Norm, trace
+from simulations.models.trace import trace
 
 NEVER_SAVE = "its folded biases have no place there: unfold first, or fold the norms without a bias only"
 

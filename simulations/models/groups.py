@@ -17,9 +17,10 @@ from typing import Any
 from torch import nn
 
 from simulations.models.decay import SCALES, decays, scale_decays, scale_roles
+from simulations.models.roles import Role, Trace, Use
 from simulations.models.running import Example
 from simulations.models.scales import Exponential, Multiply, OutputNorm, multipliers, plain_name, strip
-from simulations.models.trace import Role, Trace, Use, trace
+from simulations.models.trace import trace
 
 MULTIPLIER_DECAY = 2e-3
 """Stops the drift of multipliers along their symmetries (arXiv 2601.04890)."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from simulations.models.roles import Trace
 from simulations.models.running import Example, evaluation_mode, example_input, run
-from simulations.models.trace import Trace
 
 Edge = tuple[Any, int]
 """A node of the autograd graph and the number of one of its outputs."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from simulations.models.decay import WEIGHTS
-from simulations.models.trace import Trace
+from simulations.models.roles import Trace
 
 if TYPE_CHECKING:
     from simulations.models.audit import Row, Rules

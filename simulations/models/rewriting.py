@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from simulations.models.float64 import EXACT, change_in_float64, float64_copy, outputs, relative_change
+from simulations.models.roles import Norm, Trace
 from simulations.models.running import Example, example_input
-from simulations.models.trace import Norm, Trace, trace
+from simulations.models.trace import trace
 
 Transform = Callable[[nn.Module], object]
 """Changes a model in place."""

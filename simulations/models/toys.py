@@ -16,7 +16,8 @@ from scipy.integrate import solve_ivp
 from torch import Tensor, nn
 
 from simulations.models.float64 import Float64
-from simulations.models.trace import Norm, trace
+from simulations.models.roles import Norm
+from simulations.models.trace import trace
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -10,11 +10,11 @@ models of a billion parameters can be traced.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from simulations.models.probe import NormModule, find_norms
+from simulations.models.roles import Consumer, Kind, Norm, Trace, Use
 from simulations.models.running import Example, call, evaluation_mode, example_input, run
-
-Role = Literal["input", "output", "mixed", "none"]
-Kind = Literal["matrix", "convolution", "embedding", "scale", "bias", "vector", "unread"]
 
 NONE, ZERO = -1, -2  # numbers of entries that are of no source, and of zeros put in between
 COPY = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
@@ -47,98 +45,6 @@ PRODUCT = {
     "_grouped_mm": (0, 1),
     "grouped_mm_fallback": (0, 1),
 }
-
-
-@dataclass(frozen=True)
-class Consumer:
-    """A parameter that multiplies the norm's output in a matrix product.
-
-    ``channels[i]`` is the norm's channel that index i along ``axis`` multiplies (−1: none).  ``names`` are all the
-    parameter's names, ``parameter`` the first; ``also_used_by`` are the operations that use it for something else, and
-    the other norms that it consumes.  ``routed``: it multiplies a choice of the output's rows, as an expert does.
-    """
-
-    parameter: str
-    shape: tuple[int, ...]
-    axis: int
-    channels: Tensor
-    names: tuple[str, ...]
-    also_used_by: tuple[str, ...]
-    routed: bool = False
-
-
-@dataclass(frozen=True)
-class Norm:
-    """A norm: its scale vector, of effective value ``offset + w``, and what reads its output.
-
-    ``module`` is the first of ``modules``, which share scale and bias (as blocks do that a model runs several times).
-    ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it;
-    ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``:
-    some consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that
-    the norm's bias adds no constant there.
-    """
-
-    module: str
-    class_name: str
-    scale: str | None
-    bias: str | None
-    offset: float
-    consumers: tuple[Consumer, ...]
-    others: tuple[str, ...]
-    blended: bool = False
-    altered: bool = False
-    modules: tuple[str, ...] = ()
-
-    @property
-    def role(self) -> Role:
-        """``input``: only parameter products read the output; ``output``: none does; ``none``: there is no scale."""
-        if self.scale is None:
-            return "none"
-        if not self.consumers:
-            return "output"
-        return "mixed" if self.others else "input"
-
-    @property
-    def absorbable(self) -> bool:
-        """Whether the scale can be moved into its consumers, in place, without changing the model's function."""
-        return self.role == "input" and not any(c.also_used_by for c in self.consumers)
-
-
-@dataclass(frozen=True)
-class Use:
-    """What one parameter is used for.
-
-    Attributes
-    ----------
-    parameter, names : the first of its names, and all of them.
-    kind : ``matrix`` (of two or more axes, in a matrix product), ``convolution``, ``embedding`` (rows looked up, and
-        not also a matrix), ``scale`` or ``bias`` (of a norm), ``unread`` (the pass did not read it) or ``vector``
-        (everything else, used entry by entry, of whatever shape: biases, decay rates, gates, sinks, multipliers).
-    input_axis : of a matrix, the axis that the product sums over; None for the others, and where it is not one axis.
-    operations : the operations that read it.
-    returned : whether the model returns (or makes its loss of) the parameter's product: the output head.
-    """
-
-    parameter: str
-    names: tuple[str, ...]
-    shape: tuple[int, ...]
-    kind: Kind
-    input_axis: int | None
-    operations: tuple[str, ...]
-    returned: bool
-
-
-@dataclass(frozen=True)
-class Trace:
-    """The norms of a model in order of first use, and the use of every parameter by its first name."""
-
-    norms: tuple[Norm, ...]
-    uses: Mapping[str, Use]
-
-    @property
-    def unread(self) -> list[str]:
-        """Parameters that the pass did not read: nothing is known of them."""
-        return [name for name, use in self.uses.items() if use.kind == "unread"]
 
 
 def trace(model: nn.Module, example: Example | None = None) -> Trace:

@@ -21,9 +21,10 @@ from simulations.models.attach import attach
 from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
 from simulations.models.folding import effective_scale, move_scale
 from simulations.models.groups import check_each_once, iwd_param_groups, split_for_muon
+from simulations.models.roles import Trace
 from simulations.models.scales import multipliers, plain_name
 from simulations.models.toys import build, random_tokens, relative_change
-from simulations.models.trace import Trace, trace
+from simulations.models.trace import trace
 
 
 @cache

@@ -34,7 +34,7 @@ path = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
-    epilog="\b\nExamples:\n"
+    epilog="\b\nExample:\n"
     "  scalevec audit LlamaConfig\n"
     "  scalevec audit gemma2 --set num_hidden_layers=26 --json gemma2.json\n"
     "  scalevec audit my_model.py:build"

@@ -198,7 +198,7 @@ claim = Claim(
             margin=logistic_margin,
             accuracy=1e-6,
             proof=prove_any_loss,
-            cost=16,
+            cost=32,
         ),
         Scope(
             "several-consumers",
@@ -208,7 +208,7 @@ claim = Claim(
             margin=branches_margin,
             accuracy=1e-6,
             proof=prove_any_loss,
-            cost=32,
+            cost=64,
         ),
         Scope(
             "gd-increment",

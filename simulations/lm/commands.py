@@ -30,7 +30,7 @@ on_device = click.option(
 
 
 @click.command(
-    epilog="\b\nExamples:\n"
+    epilog="\b\nExample:\n"
     "  scalevec train llama --set steps=200 --set design=HG+OR\n"
     "  scalevec train hybrid --set width=48 --set data=markov:16 --set optimizer=muon\n"
     "  torchrun --nproc-per-node 2 -m simulations.cli train llama"

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from scalevec_theory import agreement, linear_updates
+from scalevec_theory import linear_updates
 from scalevec_theory.check import check_scope
 from scalevec_theory.claim import Setting, Verdict
 from scalevec_theory.optimizers import AdamW
 from scalevec_theory.theorems import equilibrium as theorem
 from scalevec_theory.theorems import rotational_equilibrium as rotation
+from scalevec_theory.walks_at_rest import rms_at_rest, walk_at_rest
 
 
 def _scope(claim, name):  # type: ignore[no-untyped-def]
@@ -62,11 +63,11 @@ def test_the_quartic_law_is_the_one_measured() -> None:
     assert "is 2.0" in evidence.detail or "is 1.9" in evidence.detail
 
 
-def test_agreement_is_decided_at_three_standard_errors() -> None:
+def test_an_rms_is_decided_at_three_standard_errors() -> None:
     setting = Setting("quick", 0, np.random.default_rng(1))
     optimizer = AdamW(0.5, 0.2)
-    walk = agreement.walk_at_rest(optimizer, setting, 64 * 500)
+    walk = walk_at_rest(optimizer, setting, 64 * 500)
     truth = float(walk.squares.mean())
-    assert agreement.agreement("a:b", optimizer, truth, 0.02, setting, walk).supports is True
-    assert agreement.agreement("a:b", optimizer, 1.2 * truth, 0.02, setting, walk).supports is False
-    assert agreement.agreement("a:b", optimizer, 1.04 * truth, 0.02, setting, walk).supports is None
+    assert rms_at_rest("a:b", optimizer, truth, 0.02, setting, walk).supports is True
+    assert rms_at_rest("a:b", optimizer, 1.2 * truth, 0.02, setting, walk).supports is False
+    assert rms_at_rest("a:b", optimizer, 1.04 * truth, 0.02, setting, walk).supports is None

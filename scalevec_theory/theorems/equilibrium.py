@@ -109,7 +109,7 @@ def measure_transients(setting: Setting) -> list[Evidence]:
         factors = schedule(TRANSIENT_STEPS, WARMUP)
         run = abm.run(
             optimizer,
-            setting.choose(400_000, 1_000_000, 2_000_000),
+            setting.choose(200_000, 1_000_000, 2_000_000),
             TRANSIENT_STEPS,
             seed=int(setting.rng.integers(2**63)),
             lr_schedule=factors,

@@ -18,7 +18,7 @@ def test_claim_and_test_run_at_once(tmp_path: Path) -> None:
     assert {s.holds for s in claim.scopes} == {True, False}
     for command in (
         ["pytest", "-q", "-p", "no:cacheprovider", "test_my_idea.py"],
-        ["simulations.cli", "check", "my_idea.py"],
+        ["simulations.cli", "check", "my_idea.py", "--jobs", "1"],
     ):
         run = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
         assert run.returncode == 0, run.stdout + run.stderr

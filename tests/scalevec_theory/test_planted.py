@@ -262,7 +262,7 @@ def flow_comparison(*args, **options) -> Callable[[], Scope]:  # type: ignore[no
     return lambda: scopes.dominates(*args, **options)
 
 
-conservation = family(conserved, SIZES, FREE, cost=4)
+conservation = family(conserved, SIZES, FREE, cost=16)
 gd = family(increment, SIZES, STEP)
 induced = family(operator, COLUMN, VECTOR)
 induced_one = family(operator, ONE_OUTPUT, VECTOR)
@@ -273,16 +273,16 @@ mirror_one = family(mirror, ONE_OUTPUT, POINT)
 mirror_many = family(mirror, SEVERAL_OUTPUTS, POINT)
 instantaneous = family(rate, COLUMN, VECTOR)
 dual = family(dual_rate, SIZES, DUAL)
-late = family(final_rate, {}, {"R": Between("", 0.2, 3.0)}, cost=4)
-early = family(early_gap, SIZES, TARGETS, cost=8)
+late = family(final_rate, {}, {"R": Between("", 0.2, 3.0)}, cost=16)
+early = family(early_gap, SIZES, TARGETS, cost=24)
 polar = family(polar_operator, D, POLAR)
 logarithmic = family(log_operator, D, POLAR)
 folding = family(fold, SIZES, NORM)
 
-balanced = family(balance, SIZES, {"v": Real("d"), "W": Real("cd")}, 8)
-diffusing = family(langevin, SIZES, {"v": Real("d"), "W": Real("cd")}, 8)
+balanced = family(balance, SIZES, {"v": Real("d"), "W": Real("cd")}, 32)
+diffusing = family(langevin, SIZES, {"v": Real("d"), "W": Real("cd")}, 32)
 curved = family(
-    hessian_trace, SIZES, {"H": PositiveDefinite("dd", high=20.0), "T": Real("cd"), "v": Real("d"), "W": Real("cd")}, 8
+    hessian_trace, SIZES, {"H": PositiveDefinite("dd", high=20.0), "T": Real("cd"), "v": Real("d"), "W": Real("cd")}, 32
 )
 
 TRUE: dict[str, Callable[[], Scope]] = {
@@ -377,7 +377,9 @@ FALSE: dict[str, Callable[[], Scope]] = {
     "correlated: scaled ahead": flow_comparison(INPUT_SCALE, PLAIN, inputs="correlated"),
     "any W(0): scaled ahead": flow_comparison(INPUT_SCALE, PLAIN, inputs="whitened", zero_start=False),
     "swapped: plain ahead": flow_comparison(PLAIN, INPUT_SCALE, inputs="uncorrelated"),
-    "whitened: dual ahead of scaled": flow_comparison(DUAL_SCALE, INPUT_SCALE, inputs="whitened"),
+    "whitened: dual ahead of scaled": flow_comparison(
+        DUAL_SCALE, INPUT_SCALE, inputs="whitened", dims={"c": (2,), "d": (1, 2)}
+    ),
     "t³ grows like t⁴": lambda: scopes.grows_like(lambda t: 7 * t**3, 4, low=0.01, high=1),
     "sinh grows like x on [0.1, 3]": lambda: scopes.grows_like(torch.sinh, 1.0, low=0.1, high=3),
 }

@@ -17,7 +17,7 @@ from scalevec_theory.noise import ensemble
 from scalevec_theory.parametrizations import INPUT_SCALE
 
 SHOWN = {"isotropic": "independent noise", "minibatch": "minibatch noise"}
-PATHS, SAMPLES, END = 8, 4, 64.0
+PATHS, SAMPLES, END = 16, 4, 64.0
 NAMES = {"none": "nothing", "v": "v", "W": "W", "both": "both"}
 
 

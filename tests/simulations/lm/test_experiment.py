@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from simulations.lm.commands import split_settings
-from simulations.lm.experiment import Contrast, Experiment, Outcome, perform, power, store, stored, tokens_to_reach
+from simulations.lm.experiment import (
+    RESULTS,
+    Contrast,
+    Experiment,
+    Outcome,
+    perform,
+    power,
+    store,
+    stored,
+    tokens_to_reach,
+)
 from simulations.lm.experiments import EXPERIMENTS
 
 SIZES = {"width": 16, "layers": 1, "heads": 2, "hidden": 16}
@@ -114,3 +124,12 @@ def test_settings_are_sorted_into_sizes_and_settings():
     assert settings == {"lr": 1e-3, "design": "HG+OR", "betas": (0.9, 0.99), "length": 64}
     with pytest.raises(ValueError, match="set='depth=2': expected KEY=VALUE with KEY one of accumulate"):
         split_settings(("depth=2",))
+
+
+def test_outcomes_that_come_with_the_code_are_whole():
+    for path in RESULTS.glob("*.json"):
+        outcome, e = stored(path), EXPERIMENTS[path.stem]
+        assert outcome.experiment == e.id and outcome.effort == "full"
+        assert not outcome.provenance["commit"].endswith("+")
+        for contrast in e.contrasts:
+            assert outcome.estimate(contrast).seeds == e.seeds[2]

@@ -22,7 +22,7 @@ from simulations.parallel import Call, run_parallel
 from simulations.provenance import provenance
 from simulations.store import write_json
 
-RESULTS = Path(__file__).parent / "results"
+OUTCOMES = Path(__file__).parent / "outcomes"
 """Results of full effort, which come with the code."""
 
 CONFIDENCE = 0.95
@@ -230,6 +230,6 @@ def stored(path: Path) -> Outcome:
 
 def committed(experiment: Experiment) -> Iterator[Outcome]:
     """The outcome of full effort that comes with the code, if there is one."""
-    path = RESULTS / f"{experiment.id}.json"
+    path = OUTCOMES / f"{experiment.id}.json"
     if path.exists():
         yield stored(path)

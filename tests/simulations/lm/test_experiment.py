@@ -9,7 +9,7 @@ import pytest
 
 from simulations.lm.commands import split_settings
 from simulations.lm.experiment import (
-    RESULTS,
+    OUTCOMES,
     Contrast,
     Experiment,
     Outcome,
@@ -127,7 +127,7 @@ def test_settings_are_sorted_into_sizes_and_settings():
 
 
 def test_outcomes_that_come_with_the_code_are_whole():
-    for path in RESULTS.glob("*.json"):
+    for path in OUTCOMES.glob("*.json"):
         outcome, e = stored(path), EXPERIMENTS[path.stem]
         assert outcome.experiment == e.id and outcome.effort == "full"
         assert not outcome.provenance["commit"].endswith("+")

@@ -6,12 +6,10 @@ import hashlib
 import importlib
 import json
 import math
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from scalevec_theory.claim import Claim, Counterexample, Evidence, Result, Scope
 from scalevec_theory.flow import check_device
 from scalevec_theory.registry import UnknownName, blame, claims_in_file, defining_module, find_scopes, installed_claims
 from simulations.parallel import Call, Raised, run_parallel
-from simulations.provenance import provenance
+from simulations.provenance import provenance, versions
 from simulations.store import check_writable, plain, read_json, write_json
 
 FOLDER = Path("results") / "checks"
@@ -263,7 +261,7 @@ def _key(target: Target) -> str:
     parts = [_package_digest("scalevec_theory"), _package_digest(package), _digest(Path(__file__).read_bytes())]
     if target.file:
         parts.append(_digest(Path(target.file).read_bytes()))
-    return _digest(json.dumps([target.address, parts, _versions()]).encode())
+    return _digest(json.dumps([target.address, parts, versions(LIBRARIES)]).encode())
 
 
 @cache
@@ -272,17 +270,6 @@ def _package_digest(name: str) -> str:
     (root,) = importlib.import_module(name).__path__
     files = sorted(Path(root).rglob("*.py"))
     return _digest(b"".join(_digest(f"{f.relative_to(root)}".encode() + f.read_bytes()).encode() for f in files))
-
-
-@cache
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
 
 
 def _digest(data: bytes) -> str:

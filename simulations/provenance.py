@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -14,12 +15,18 @@ def provenance() -> dict[str, str]:
     """The commit (with ``+`` where files differ from it), versions, interpreter, processor and cores."""
     from simulations.parallel import cores
 
-    found = {"commit": _commit(), "python": platform.python_version(), "processor": _processor(), "cores": str(cores())}
-    for package in PACKAGES:
+    here = {"commit": _commit(), "processor": _processor(), "cores": str(cores())}
+    return here | {name: found for name, found in versions(PACKAGES).items() if found is not None}
+
+
+def versions(packages: Iterable[str]) -> dict[str, str | None]:
+    """Versions of the interpreter and of packages; None for one that is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
-            continue
+            found[package] = None
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 from scipy import stats
 
@@ -13,7 +12,6 @@ from simulations.lm.experiment import Contrast, Estimate, Experiment, Outcome, c
 from simulations.lm.experiments import EXPERIMENTS
 
 RUNS = Path("results/runs")
-Says = Literal["higher", "below"]
 
 
 def contrast_scope(
@@ -39,9 +37,9 @@ def contrast_scope(
 
 @cache
 def _committed(name: str) -> Outcome:
-    for outcome in committed(EXPERIMENTS[name]):
-        return outcome
-    raise NotRun(f"the experiment {name} has not been run at full effort; scalevec experiment {name} --effort full")
+    if (outcome := committed(EXPERIMENTS[name])) is None:
+        raise NotRun(f"the experiment {name} has not been run at full effort; scalevec experiment {name} --effort full")
+    return outcome
 
 
 def evidence(outcome: Outcome, e: Experiment, contrast: Contrast, below: float | None = None) -> Evidence:
@@ -91,7 +89,7 @@ def code(outcome: Outcome, e: Experiment, contrast: Contrast, below: float | Non
         "from simulations.lm.experiments import EXPERIMENTS\n",
         f"e = EXPERIMENTS[{e.id!r}]",
         f"contrast = next(c for c in e.contrasts if c.name == {contrast.name!r})",
-        "(outcome,) = committed(e)"
+        "outcome = committed(e)"
         if outcome.effort == "full"
         else f"outcome = perform(e, {outcome.effort!r}, Path('results/runs'))",
         "difference = outcome.estimate(contrast).difference",

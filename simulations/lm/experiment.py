@@ -7,7 +7,7 @@ of a difference of final held-out losses.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -228,8 +228,7 @@ def stored(path: Path) -> Outcome:
         raise ValueError(f"{path}: no stored outcome of an experiment ({error})") from error
 
 
-def committed(experiment: Experiment) -> Iterator[Outcome]:
+def committed(experiment: Experiment) -> Outcome | None:
     """The outcome of full effort that comes with the code, if there is one."""
     path = OUTCOMES / f"{experiment.id}.json"
-    if path.exists():
-        yield stored(path)
+    return stored(path) if path.exists() else None

@@ -8,6 +8,7 @@ standard errors with a chance of 0.95.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from simulations.lm.experiment import Contrast, Experiment
 
@@ -16,8 +17,9 @@ SETTINGS = {"lr": 3e-3, "weight_decay": 0.1, "batch": 16, "length": 128, "held_o
 PAPER_A, PAPER_B = "arXiv 2605.26895", "arXiv 2601.04890"
 UNIFIED = "HG+DNP+OR"
 
+_experiment = partial(Experiment, threshold=0.005, steps=(6, 100, 400), seeds=(2, 4, 8), sizes=SIZES, settings=SETTINGS)
 _ALL = (
-    Experiment(
+    _experiment(
         "removal",
         "Do learned norm scales lower the final loss, at a shared learning rate and at each model's own best?",
         PAPER_A,
@@ -35,13 +37,8 @@ _ALL = (
             Contrast("half-lr", "without-half-lr", "with-half-lr"),
             Contrast("double-lr", "without-double-lr", "with-double-lr"),
         ),
-        threshold=0.005,
-        steps=(6, 100, 400),
-        seeds=(2, 4, 8),
-        sizes=SIZES,
-        settings=SETTINGS,
     ),
-    Experiment(
+    _experiment(
         "iwd",
         "On a model with input and output norms, which norm scales should decay?",
         PAPER_A,
@@ -58,13 +55,8 @@ _ALL = (
             Contrast("iwd-against-all", "all", "input"),
             Contrast("iwd-against-opposite", "output", "input"),
         ),
-        threshold=0.005,
-        steps=(6, 100, 400),
-        seeds=(2, 4, 8),
-        sizes=SIZES,
-        settings=SETTINGS,
     ),
-    Experiment(
+    _experiment(
         "ladder",
         "What does each design of the scale vectors add: one per branch, on both sides, reparametrised, decayed?",
         PAPER_A,
@@ -89,13 +81,8 @@ _ALL = (
             Contrast("unified", "standard", "unified"),
             Contrast("equal-parameters", "wider", "unified", 0.033),
         ),
-        threshold=0.005,
-        steps=(6, 100, 400),
-        seeds=(2, 4, 8),
-        sizes=SIZES,
-        settings=SETTINGS,
     ),
-    Experiment(
+    _experiment(
         "multipliers",
         "Do learned multipliers lower the loss, under AdamW and under Muon?",
         PAPER_B,
@@ -114,10 +101,6 @@ _ALL = (
             Contrast("muon-scalar", "muon", "muon-scalar"),
             Contrast("muon-vector", "muon", "muon-vector"),
         ),
-        threshold=0.005,
-        steps=(6, 100, 400),
-        seeds=(2, 4, 8),
-        sizes=SIZES,
         settings={**SETTINGS, "clip_multipliers": False},
     ),
 )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -103,20 +105,16 @@ def read_run(path: Path) -> xarray.Dataset:
         return stored.load()
 
 
-class _processes:
+@contextmanager
+def _processes(device: torch.device | str) -> Iterator[tuple[int, int]]:
     """The process group of torchrun, if there is one: ``(rank, number of processes)``."""
-
-    def __init__(self, device: torch.device | str) -> None:
-        self.backend = "nccl" if torch.device(device).type == "cuda" else "gloo"
-        self.ours = "WORLD_SIZE" in os.environ and not dist.is_initialized()
-
-    def __enter__(self) -> tuple[int, int]:
-        if self.ours:
-            dist.init_process_group(self.backend)
-        return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-
-    def __exit__(self, *_: object) -> None:
-        if self.ours:
+    ours = "WORLD_SIZE" in os.environ and not dist.is_initialized()
+    if ours:
+        dist.init_process_group("nccl" if torch.device(device).type == "cuda" else "gloo")
+    try:
+        yield (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    finally:
+        if ours:
             dist.destroy_process_group()
 
 
@@ -247,19 +245,13 @@ class _Course:
             },
             {"evaluated": ("evaluation", self.due), "parameter": self.names},
             {
-                "run": _text(asdict(run)),
+                "run": json.dumps(asdict(run), sort_keys=True),
                 "key": run.key,
                 "data_fingerprint": self.lab.source.fingerprint,
                 "entropy": math.nan if self.lab.source.entropy is None else self.lab.source.entropy,
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "trained_parameters": trained,
                 "seconds": seconds,
-                "provenance": _text(provenance()),
+                "provenance": json.dumps(provenance()),
             },
         )
-
-
-def _text(value: object) -> str:
-    import json
-
-    return json.dumps(value, sort_keys=True)

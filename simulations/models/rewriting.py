@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from simulations.models.float64 import EXACT, change_in_float64, float64_copy, outputs, relative_change
 from simulations.models.roles import Norm, Trace
-from simulations.models.running import Example, example_input
-from simulations.models.trace import trace
+from simulations.models.running import Example
+from simulations.models.trace import traced_on
 
 Transform = Callable[[nn.Module], object]
 """Changes a model in place."""
@@ -23,15 +23,7 @@ def examined(model: nn.Module, example: Example | None) -> tuple[Example, Trace]
     ------
     ValueError : the model does not run on the example or has no norm, or a matrix is not read: a norm could feed it.
     """
-    if example is None:
-        for batch in (2, 16, 64):
-            example = example_input(model, batch=batch)
-            traced = trace(model, example)
-            if not traced.unread:
-                break
-    else:
-        traced = trace(model, example)
-    assert example is not None
+    example, traced = traced_on(model, example)
     if not traced.norms:
         raise ValueError(f"{type(model).__name__}: no module of it normalises")
     if unread := [name for name in traced.unread if len(traced.uses[name].shape) > 1]:

@@ -64,14 +64,19 @@ def trace(model: nn.Module, example: Example | None = None) -> Trace:
     ValueError : the model does not run on ``example``, or a module that normalises has a parameter that is neither a
         scale nor a bias of the last axes of its output.
     """
-    if example is None:
-        found = _trace(model, example_input(model, batch=2))
-        for batch in (16, 64):
-            if not found.unread:
-                break
-            found = _trace(model, example_input(model, batch=batch))
-        return found
-    return _trace(model, example)
+    return traced_on(model, example)[1]
+
+
+def traced_on(model: nn.Module, example: Example | None) -> tuple[Example, Trace]:
+    """`trace`, with the example it was made on."""
+    if example is not None:
+        return example, _trace(model, example)
+    for batch in (2, 16, 64):
+        made = example_input(model, batch=batch)
+        found = _trace(model, made)
+        if not found.unread:
+            break
+    return made, found
 
 
 def _trace(model: nn.Module, example: Example) -> Trace:

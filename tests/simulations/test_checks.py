@@ -108,7 +108,7 @@ def test_new_versions_or_new_code_of_ours_make_stored_results_stale(monkeypatch:
     targets = find_targets(["counted.py"])
     check_all(targets)
     with monkeypatch.context() as patch:
-        patch.setattr(checks, "_versions", lambda: {"torch": "another"})
+        patch.setattr(checks, "versions", lambda libraries: {"torch": "another"})
         check_all(targets)
     assert marks() == 2
     with monkeypatch.context() as patch:

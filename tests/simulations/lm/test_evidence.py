@@ -59,12 +59,12 @@ def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
     outcome = Outcome(E.id, "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})
     found = evidence(outcome, E, contrast)
     assert found.counterexample is not None
-    monkeypatch.setattr("simulations.lm.experiment.committed", lambda e: iter([outcome]))
+    monkeypatch.setattr("simulations.lm.experiment.committed", lambda e: outcome)
     exec(found.counterexample.code, {})
 
 
 def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "committed", lambda e: iter(()))
+    monkeypatch.setattr(module, "committed", lambda e: None)
     module._committed.cache_clear()
     scope = contrast_scope("s", "…", "removal", "shared-lr", holds=True)
     assert scope.measure is not None

@@ -395,7 +395,7 @@ def test_a_planted_fault_is_found_before_the_model_is_touched(monkeypatch, famil
         wrong = faults(by_name[norm])[fault]
     assert refusal(model, wrong) is None
     planted = replace(traced, norms=tuple(wrong if n.module == norm else n for n in traced.norms))
-    monkeypatch.setattr(rewriting, "trace", lambda *_: planted)
+    monkeypatch.setattr(rewriting, "traced_on", lambda model, example: (example or example_input(model), planted))
     with pytest.raises(ValueError, match=f"folding {norm} changes the outputs by .* nothing has been folded"):
         fold(model)
     assert same(model, before)
@@ -406,7 +406,7 @@ def test_unfolding_by_a_wrong_trace_leaves_the_model_as_it_was(monkeypatch):
     result, norm = fold(model), traced.norms[0]
     before = state(model)
     planted = replace(traced, norms=(faults(norm)["consumer left out"], *traced.norms[1:]))
-    monkeypatch.setattr(rewriting, "trace", lambda *_: planted)
+    monkeypatch.setattr(rewriting, "traced_on", lambda model, example: (example or example_input(model), planted))
     with pytest.raises(ValueError, match=r"the outputs would change by .* of their size in float64; expected <= 1e-12"):
         unfold(model, result)
     assert same(model, before)

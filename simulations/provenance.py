@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -19,7 +19,8 @@ def provenance() -> dict[str, str]:
     return here | {name: found for name, found in versions(PACKAGES).items() if found is not None}
 
 
-def versions(packages: Iterable[str]) -> dict[str, str | None]:
+@cache
+def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
     """Versions of the interpreter and of packages; None for one that is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:

@@ -189,13 +189,11 @@ class _Course:
         run, named = self.lab.run, dict(self.lab.model.named_parameters())
         device = next(self.lab.model.parameters()).device
         losses = []
-        self.lab.model.eval()
         with torch.no_grad():
             for k in range(run.held_out):
                 tokens, targets = self.lab.source.batch(0, k, run.batch, run.length, held_out=True)
                 losses.append(self.lab.model.loss(tokens.to(device), targets.to(device))[0])  # type: ignore[operator]
             self.rms.append([float(named[n].square().mean().sqrt()) for n in self.names])
-        self.lab.model.train()
         self.held_out.append(float(torch.stack(losses).mean()))
 
     def take(self, step: int, measured: tuple[float, float]) -> None:

@@ -14,8 +14,10 @@ import pytest
 import torch
 import xarray
 
+from scalevec_theory.schedules import SCHEDULES
 from simulations.lm import training
-from simulations.lm.model import count_parameters
+from simulations.lm.data import find_source
+from simulations.lm.model import Decoder, count_parameters
 from simulations.lm.run import Run, make_run, set_up, widened
 from simulations.lm.training import Diverged, read_run, train
 from simulations.models import multipliers
@@ -83,6 +85,44 @@ def test_two_processes_train_as_one(tmp_path: Path):
     one, two = train(tiny()), read_run(path)
     assert np.allclose(one["loss"], two["loss"], rtol=1e-4)
     assert np.allclose(one["rms"], two["rms"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("scales", ["iwd", "none", "output"])
+def test_a_run_is_what_torch_does_by_hand(scales):
+    """Schedule, clipping, decay of the right parameters, the balancing loss, and the held-out loss of held-out text."""
+    sizes = {"experts": 4, "balance": 0.5}
+    run = tiny("gemma", sizes, scales=scales, clip=0.3, weight_decay=0.5, lr=0.02, schedule="cosine", steps=6)
+    source, model = find_source(run.data), Decoder(run.architecture, run.seed)
+    output = {n for n, _ in model.named_parameters() if "out_norm" in n or "query_norm" in n or "key_norm" in n}
+    scale = {n for n, p in model.named_parameters() if p.ndim == 1}
+    decayed = {"iwd": scale - output, "none": set(), "output": output}[scales]
+    named = list(model.named_parameters())
+    groups = [
+        {"params": [p for n, p in named if n in decayed or n not in scale], "weight_decay": 0.5},
+        {"params": [p for n, p in named if n in scale - decayed], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=run.lr, betas=run.betas)
+    losses = []
+    for step, factor in enumerate(SCHEDULES["cosine"](run.steps, run.warmup)):
+        logits, balance = model.logits_and_balance(source.batch(run.seed, step, run.batch, run.length)[0])
+        targets = source.batch(run.seed, step, run.batch, run.length)[1]
+        losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()))
+        (losses[-1] + 0.5 * balance).backward()
+        assert float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)) > 0.3
+        for group in optimizer.param_groups:
+            group["lr"] = run.lr * factor
+        optimizer.step()
+        optimizer.zero_grad()
+    found = train(run)
+    assert np.allclose(found["loss"], [float(x) for x in losses], rtol=1e-4)
+    rms = [float(p.detach().square().mean().sqrt()) for p in dict(model.named_parameters()).values()]
+    assert np.allclose(found["rms"][-1], rms, rtol=1e-3)
+
+
+def test_the_held_out_loss_is_that_of_the_text_held_out(tmp_path: Path):
+    (tmp_path / "text").write_bytes(b"a" * 1900 + b"b" * 100)
+    found = train(tiny(data=str(tmp_path / "text"), lr=3e-2, steps=20))
+    assert found["loss"][-1] < 1 and found["held_out_loss"][-1] > found["held_out_loss"][0]
 
 
 def test_a_batch_that_processes_cannot_share_is_named():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -26,8 +25,6 @@ class Architecture:
     bias : whether linear layers have biases.
     tied : whether the output head is the embedding.
     scaled_embedding : whether embeddings are multiplied by √width.
-    score_scale : of attention scores; None: head_dim^−½.
-    score_cap, logit_cap : tanh soft caps, None for none.
     experts, active, balance : feed-forward experts (0: dense), how many a token uses, weight of the balancing loss.
     state, mixer_heads, mixer_head_dim, mixer_groups : a Mamba-2 mixer beside the attention, of this state size (0:
         none).
@@ -53,9 +50,6 @@ class Architecture:
     bias: bool = False
     tied: bool = False
     scaled_embedding: bool = False
-    score_scale: float | None = None
-    score_cap: float | None = None
-    logit_cap: float | None = None
     experts: int = 0
     active: int = 2
     balance: float = 0.01
@@ -87,11 +81,6 @@ class Architecture:
     @property
     def head_size(self) -> int:
         return self.head_dim or self.width // self.heads
-
-    @property
-    def scale(self) -> float:
-        """What attention scores are multiplied by."""
-        return self.score_scale or 1 / math.sqrt(self.head_size)
 
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {

@@ -53,19 +53,8 @@ class Attention(nn.Module):
             q, k = self.query_norm(q), self.key_norm(k)
         if rotation is not None:
             q, k = rotate(q, rotation), rotate(k, rotation)
-        if a.score_cap is None:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=a.scale, enable_gqa=a.keys != a.heads)
-        else:
-            y = _capped_attention(q, k, v, a.scale, a.score_cap)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=a.keys != a.heads)
         return self.out(y.transpose(1, 2).flatten(2))
-
-
-def _capped_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, cap: float) -> Tensor:
-    repeats = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    scores = cap * torch.tanh(q @ k.transpose(-1, -2) * (scale / cap))
-    later = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device).triu(1)
-    return scores.masked_fill(later, -torch.inf).softmax(-1) @ v
 
 
 def rotation_angles(a: Architecture, length: int, device: torch.device) -> Tensor:
@@ -202,8 +191,7 @@ class Decoder(nn.Module):
         for layer in self.layers:
             x, part = layer(x, rotation)
             balance = balance + part / a.layers
-        logits = self.head(self.norm(x))
-        return (a.logit_cap * torch.tanh(logits / a.logit_cap) if a.logit_cap else logits), balance
+        return self.head(self.norm(x)), balance
 
     def loss(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Mean cross-entropy in nats per token, and that plus the weighted balancing loss (what training minimises)."""

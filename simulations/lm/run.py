@@ -31,10 +31,9 @@ class Run:
     ----------
     architecture : of the model; its vocabulary is that of the data.
     data : a name that `find_source` knows.
-    design : of the scale vectors: ``none`` (norms without a learned scale), ``standard``, or what `attach` takes, such
-        as ``HG+DNP+OR``.
+    design : of the scale vectors: ``none`` (scales stay where they start, at 1), ``standard``, or what `attach` takes,
+        such as ``HG+DNP+OR``.
     multipliers : ``none`` or what `attach` takes: ``scalar``, ``row``, ``column``, ``row+column``.
-    learned_norms : False keeps every norm's scale where it starts.
     optimizer, lr, betas, weight_decay : ``adamw``, or ``muon`` for hidden matrices with AdamW on the rest.
     scales : which norm scales decay: ``iwd`` (those of input norms), ``none``, ``all``, or ``output`` (the others).
     multiplier_decay : weight decay of multipliers.
@@ -51,7 +50,6 @@ class Run:
     data: str = "stdlib"
     design: str = "standard"
     multipliers: str = "none"
-    learned_norms: bool = True
     optimizer: str = "adamw"
     lr: float = 3e-3
     betas: tuple[float, float] = (0.9, 0.95)
@@ -148,7 +146,7 @@ def set_up(run: Run, device: torch.device | str = "cpu") -> Laboratory:
     design = [part for part in (run.design, run.multipliers) if part not in ("none", "standard")]
     if design:
         attach(model, "+".join(design), example, changes_function="dnp" in run.design.lower())
-    if run.design == "none" or not run.learned_norms:
+    if run.design == "none":
         freeze_norms(model, example)
     groups = iwd_param_groups(
         model, example, weight_decay=run.weight_decay, scales=run.scales, multiplier_decay=run.multiplier_decay

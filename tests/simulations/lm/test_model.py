@@ -7,7 +7,7 @@ import torch
 
 from simulations.lm.architecture import FAMILIES, Architecture, architecture
 from simulations.lm.mixer import scan
-from simulations.lm.model import Decoder, Experts, _capped_attention, count_parameters
+from simulations.lm.model import Decoder, Experts, count_parameters
 
 WIDTH = 64  # a square, as Gemma's √width is rounded to float32
 LENGTH = 70  # more than one chunk of the mixer
@@ -72,14 +72,6 @@ def test_the_scan_is_the_recurrence():
         state = log_decay[:, t, :, None, None].exp() * state + b[:, t, :, :, None] * u[:, t, :, None, :]
         expected.append((c[:, t, :, :, None] * state).sum(2))
     assert torch.allclose(scan(u, log_decay, b, c), torch.stack(expected, 1), atol=1e-12)
-
-
-def test_capped_scores_are_capped_attention():
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, h, 5, 4, generator=generator, dtype=torch.float64) for h in (4, 2, 2))
-    wide = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.5, enable_gqa=True)
-    assert torch.allclose(_capped_attention(q, k, v, 0.5, 1e6), wide, atol=1e-8)
-    assert not torch.allclose(_capped_attention(q, k, v, 0.5, 0.1), wide, atol=1e-3)
 
 
 def test_balance_is_one_where_experts_share_evenly_and_their_number_where_one_gets_all():

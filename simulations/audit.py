@@ -57,13 +57,14 @@ def audit(target: str, sizes: str, settings: tuple[str, ...], json_file: Path | 
     Nothing is downloaded.  Counts and shares are those of the given sizes, also where the model is built smaller.
     """
     from simulations.models.audit import audit as run_audit
-    from simulations.models.targets import find_subject, parse_overrides
+    from simulations.models.targets import find_subject
+    from simulations.settings import parse_settings
     from simulations.store import check_writable, write_json
     from simulations.tables import console, progress
 
     if json_file is not None:
         check_writable(json_file)
-    overrides = parse_overrides(settings)
+    overrides = parse_settings(settings)
     with progress("building, tracing") as tell:
         tell(0, 2)
         subject = find_subject(target, sizes=sizes, overrides=overrides)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,23 +130,18 @@ def split_settings(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, An
     """
     from simulations.lm.architecture import Architecture
     from simulations.lm.run import Run
+    from simulations.settings import parse_settings
 
     kinds = [{f.name for f in fields(c)} for c in (Architecture, Run)]  # type: ignore[arg-type]
     # A sequence's length is a setting of the run; the architecture's counts learned positions.
     sizes_known, settings_known = kinds[0] - {"length"}, kinds[1] - {"architecture"}
     sizes: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or key not in sizes_known | settings_known:
-            raise ValueError(
-                f"set={text!r}: expected KEY=VALUE with KEY one of {', '.join(sorted(sizes_known | settings_known))}"
-            )
-        try:
-            parsed = json.loads(value)
-        except ValueError:
-            parsed = value
-        (sizes if key in sizes_known else settings)[key] = tuple(parsed) if isinstance(parsed, list) else parsed
+    for key, value in parse_settings(texts).items():
+        if key not in sizes_known | settings_known:
+            known = ", ".join(sorted(sizes_known | settings_known))
+            raise ValueError(f"{key}={value!r}: no such size or setting; expected one of {known}")
+        (sizes if key in sizes_known else settings)[key] = tuple(value) if isinstance(value, list) else value
     if "length" in settings:
         sizes["length"] = settings["length"]
     return sizes, settings

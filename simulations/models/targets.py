@@ -12,7 +12,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
@@ -244,22 +244,3 @@ def _read_by_model(config_class: type, name: str) -> bool:
 
 def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def parse_overrides(settings: Iterable[str]) -> dict[str, Any]:
-    """Fields from ``key=value``, the value as JSON or else as text.
-
-    Raises
-    ------
-    ValueError : not of this form.
-    """
-    found = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not key or not equals:
-            raise ValueError(f"set={setting!r}: expected key=value")
-        try:
-            found[key.strip()] = json.loads(value)
-        except ValueError:
-            found[key.strip()] = value
-    return found

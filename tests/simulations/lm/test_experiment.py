@@ -122,7 +122,7 @@ def test_settings_are_sorted_into_sizes_and_settings():
     sizes, settings = split_settings(("width=32", "lr=1e-3", "design=HG+OR", "betas=[0.9, 0.99]", "length=64"))
     assert sizes == {"width": 32, "length": 64}
     assert settings == {"lr": 1e-3, "design": "HG+OR", "betas": (0.9, 0.99), "length": 64}
-    with pytest.raises(ValueError, match="set='depth=2': expected KEY=VALUE with KEY one of accumulate"):
+    with pytest.raises(ValueError, match="depth=2: no such size or setting; expected one of accumulate"):
         split_settings(("depth=2",))
 
 

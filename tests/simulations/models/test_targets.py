@@ -15,7 +15,8 @@ from simulations.models import targets
 from simulations.models.audit import template
 from simulations.models.running import call
 from simulations.models.shrinking import HEADS, MOST_LAYERS, VOCABULARY, WIDTH
-from simulations.models.targets import find_subject, parse_overrides
+from simulations.models.targets import find_subject
+from simulations.settings import parse_settings
 
 LLAMA = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 32}
 
@@ -220,6 +221,6 @@ def test_without_transformers_the_extra_is_named(monkeypatch):
 
 
 def test_settings_are_read_as_json_or_text():
-    assert parse_overrides(["a=3", "b=[1, 2]", "c=silu", "d.e=true"]) == {"a": 3, "b": [1, 2], "c": "silu", "d.e": True}
+    assert parse_settings(["a=3", "b=[1, 2]", "c=silu", "d.e=true"]) == {"a": 3, "b": [1, 2], "c": "silu", "d.e": True}
     with pytest.raises(ValueError, match="set='a': expected key=value"):
-        parse_overrides(["a"])
+        parse_settings(["a"])

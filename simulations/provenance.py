@@ -31,7 +31,9 @@ def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
     return found
 
 
+@cache
 def _commit() -> str:
+    """As it is when a process first asks: that is nearest to the code it runs."""
     root = Path(__file__).parent.parent
     try:
         status = subprocess.run(

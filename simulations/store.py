@@ -1,12 +1,14 @@
-"""Files are written whole or not at all, and data only as JSON."""
+"""Files are written whole or not at all, small data as JSON, and what is damaged is set aside."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,7 +29,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         path.write_bytes(content)
         return
     target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = _unused_name(target, "tmp")
     try:
         temporary.write_bytes(content)
         os.replace(temporary, target)
@@ -37,6 +39,50 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):  # it could not be created either, and that error is the one to report
             temporary.unlink(missing_ok=True)
+
+
+def _unused_name(path: Path, ending: str) -> Path:
+    """A hidden name beside ``path`` that no other process takes, on this host or on another."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.{ending}")
+
+
+def set_aside(path: Path, content: bytes | None = None) -> str:
+    """Rename a damaged file or folder to a name beside it, and say in words what became of it.
+
+    Given the ``content`` that was found to be damaged, a file that another process has put there since stays.
+    """
+    aside = path.with_name(f"{path.name}.damaged-{secrets.token_hex(4)}")
+    try:
+        path.rename(aside)
+        if content is not None and aside.read_bytes() != content:
+            aside.replace(path)
+            return "it has been replaced since"
+    except FileNotFoundError:
+        return "it has been moved since"
+    except OSError as error:
+        return f"it cannot be moved: {error.strerror}"
+    return f"set aside as {aside.name}"
+
+
+SEAL = b"sealed with SHA-256 "
+
+
+def seal(content: bytes) -> bytes:
+    """The content after a line with its SHA-256."""
+    return SEAL + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def unseal(content: bytes) -> bytes:
+    """What `seal` was given.
+
+    Raises
+    ------
+    ValueError : it is not sealed, or is not what was sealed.
+    """
+    line, _, inner = content.partition(b"\n")
+    if line != SEAL + hashlib.sha256(inner).hexdigest().encode():
+        raise ValueError("its bytes are not those its checksum was taken of")
+    return inner
 
 
 def check_writable(path: Path) -> None:
@@ -50,7 +96,7 @@ def check_writable(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not path.exists() or path.is_file():
         target = Path(os.path.realpath(path))
-        probe = target.with_name(f".{target.name}.{os.getpid()}.probe")
+        probe = _unused_name(target, "probe")
         try:
             write_text(probe, "")
             probe.unlink()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -18,6 +16,7 @@ from simulations.lm.data import Source, find_source
 from simulations.lm.model import Decoder, count_parameters
 from simulations.models import attach, iwd_param_groups, multipliers, split_for_muon
 from simulations.models.groups import ParamGroups
+from simulations.runs import key_of
 
 OPTIMIZERS = ("adamw", "muon")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -99,7 +98,7 @@ class Run:
     @property
     def key(self) -> str:
         """A hash of everything above: runs of one key do the same."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        return key_of(asdict(self))
 
     @property
     def tokens(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
+import logging
 import math
 import os
 import time
@@ -19,12 +19,15 @@ import xarray
 from torch import Tensor, nn
 
 from simulations.lm.run import PRECISIONS, Laboratory, Run, set_up
-from simulations.provenance import provenance
-from simulations.store import write_bytes
+from simulations.runs import RunStore, label
+from simulations.store import seal, set_aside, unseal, write_bytes
 
+logger = logging.getLogger("scalevec")
 Report = Callable[[int, int], None]
 CHECKPOINT_EVERY = 60.0
 """Seconds between checkpoints."""
+ZIP = b"PK"
+"""How a checkpoint begins that was written before they were sealed."""
 
 
 class Diverged(ArithmeticError):
@@ -42,8 +45,8 @@ def train(
     """Train, and return the course of the run.
 
     With ``folder``, a finished run of the same key is read from there instead, a checkpoint is written there now and
-    then, and a run that was stopped goes on from the last one with the same numbers.  Under torchrun each process takes
-    its part of every batch.
+    then, and a run that was stopped goes on from the last one with the same numbers; if that is damaged, a warning is
+    logged and training starts over.  Under torchrun each process takes its part of every batch.
 
     Parameters
     ----------
@@ -57,20 +60,21 @@ def train(
     held_out_loss ``(evaluation)`` : at steps ``evaluated``, from 0 (the start) to the last.
     gradient_norm ``(step)`` : before clipping, of the parameters that count in it.
     rms ``(evaluation, parameter)`` : of every trainable parameter.
-    The attributes hold the run, its parameter counts, and `provenance`.
+    The attributes hold its parameter counts and what `label` says of a run.
 
     Raises
     ------
     Diverged : the loss or a gradient is not finite.
     """
-    if folder is not None and (done := folder / f"{run.key}.nc").exists():
-        return read_run(done)
+    if folder is not None and (done := RunStore(folder).get(run.key)) is not None:
+        return done
     began = time.monotonic()
     with _processes(device) as (rank, world):
         lab = set_up(run, device)
         course = _Course(lab, folder if rank == 0 else None)
-        if folder is not None:
-            course.resume(folder)
+        if folder is not None and not course.resume(folder):
+            lab = set_up(run, device)
+            course = _Course(lab, folder if rank == 0 else None)
         loss_of = _loss_function(lab)
         parts = _parts(run, rank, world)
         saved = time.monotonic()
@@ -88,21 +92,9 @@ def train(
         course.evaluate_if_due()
     dataset = course.dataset(time.monotonic() - began)
     if folder is not None and rank == 0:
-        write_run(folder / f"{run.key}.nc", dataset)
+        dataset = RunStore(folder).put(dataset)
         course.forget()
     return dataset
-
-
-def write_run(path: Path, dataset: xarray.Dataset) -> None:
-    """Write a run whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, bytes(dataset.to_netcdf(engine="scipy")))
-
-
-def read_run(path: Path) -> xarray.Dataset:
-    """A run that `write_run` has written."""
-    with xarray.open_dataset(io.BytesIO(path.read_bytes()), engine="scipy") as stored:
-        return stored.load()
 
 
 @contextmanager
@@ -208,21 +200,30 @@ class _Course:
         optimizers = [o.state_dict() for o in self.lab.optimizers]
         torch.save({"model": self.lab.model.state_dict(), "optimizers": optimizers, **self._record()}, buffer)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(self.path, buffer.getvalue())
+        write_bytes(self.path, seal(buffer.getvalue()))
 
-    def resume(self, folder: Path) -> None:
+    def resume(self, folder: Path) -> bool:
+        """Go on from the checkpoint, if there is one; False if it is damaged, and the laboratory with it."""
         path = folder / f"{self.lab.run.key}.checkpoint"
-        if not path.exists():
-            return
+        content = None
         try:
-            stored = torch.load(path, weights_only=True, map_location=next(self.lab.model.parameters()).device)
+            content = path.read_bytes()
+            inner = content if content.startswith(ZIP) else unseal(content)
+            device = next(self.lab.model.parameters()).device
+            stored = torch.load(io.BytesIO(inner), weights_only=True, map_location=device)
             self.lab.model.load_state_dict(stored["model"])
             for optimizer, state in zip(self.lab.optimizers, stored["optimizers"], strict=True):
                 optimizer.load_state_dict(state)
             for name in self._record():
                 setattr(self, name, stored[name])
+        except FileNotFoundError:
+            return True
         except Exception as error:  # whatever a damaged file makes torch raise
-            raise ValueError(f"{path}: no checkpoint that this run can go on from ({error}); remove it") from error
+            reason = " ".join(str(error).split())[:200]
+            moved = set_aside(path, content)
+            logger.warning(f"{path}: not a checkpoint of this run ({reason}); {moved}; training starts over")
+            return False
+        return True
 
     def _record(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("step", "loss", "norm", "held_out", "rms")}
@@ -234,7 +235,7 @@ class _Course:
     def dataset(self, seconds: float) -> xarray.Dataset:
         run, model = self.lab.run, self.lab.model
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        return xarray.Dataset(
+        found = xarray.Dataset(
             {
                 "loss": ("step", self.loss, {"units": "nats/token"}),
                 "gradient_norm": ("step", self.norm),
@@ -243,13 +244,10 @@ class _Course:
             },
             {"evaluated": ("evaluation", self.due), "parameter": self.names},
             {
-                "run": json.dumps(asdict(run), sort_keys=True),
-                "key": run.key,
                 "data_fingerprint": self.lab.source.fingerprint,
                 "entropy": math.nan if self.lab.source.entropy is None else self.lab.source.entropy,
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "trained_parameters": trained,
-                "seconds": seconds,
-                "provenance": json.dumps(provenance()),
             },
         )
+        return label(found, key=run.key, task="train", settings=asdict(run), seconds=seconds, result="held_out_loss")

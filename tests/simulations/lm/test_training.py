@@ -19,8 +19,10 @@ from simulations.lm import training
 from simulations.lm.data import find_source
 from simulations.lm.model import Decoder, count_parameters
 from simulations.lm.run import Run, make_run, set_up, widened
-from simulations.lm.training import Diverged, read_run, train
+from simulations.lm.training import Diverged, train
 from simulations.models import multipliers
+from simulations.runs import RunStore
+from simulations.store import unseal
 
 SIZES = {"width": 16, "layers": 2, "heads": 2, "hidden": 24}
 
@@ -44,7 +46,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(tmp_path: Path, setti
     resumed = train(run, tmp_path)
     assert same(whole, resumed)
     assert [f.name for f in tmp_path.iterdir()] == [f"{run.key}.nc"]
-    assert same(whole, read_run(tmp_path / f"{run.key}.nc"))
+    assert same(whole, RunStore(tmp_path).get(run.key))
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -54,13 +56,30 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert same(first, train(run, tmp_path))
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path: Path):
+def damaged(content: bytes) -> list[bytes]:
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
+    return [content[:-100], b"", bytes(flipped), b"PK" + content]
+
+
+@pytest.mark.parametrize("how", range(4))
+def test_a_damaged_checkpoint_is_named_set_aside_and_training_starts_over(tmp_path: Path, how, caplog):
     run = tiny()
     train(run, tmp_path, stop_after=3)
     path = tmp_path / f"{run.key}.checkpoint"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"checkpoint: no checkpoint that this run can go on from .*; remove it"):
-        train(run, tmp_path)
+    path.write_bytes(damaged(path.read_bytes())[how])
+    assert same(train(run), train(run, tmp_path))
+    assert f"{path}: not a checkpoint of this run (" in caplog.text and "training starts over" in caplog.text
+    assert caplog.text.count("\n") == 1
+    assert sorted(f.name.partition("-")[0] for f in tmp_path.iterdir()) == [f"{path.name}.damaged", f"{run.key}.nc"]
+
+
+def test_a_checkpoint_from_before_they_were_sealed_is_gone_on_from(tmp_path: Path, caplog):
+    run = tiny()
+    train(run, tmp_path, stop_after=3)
+    path = tmp_path / f"{run.key}.checkpoint"
+    path.write_bytes(unseal(path.read_bytes()))
+    assert same(train(run), train(run, tmp_path)) and not caplog.text
 
 
 def test_parts_of_a_batch_add_up_to_it():
@@ -81,8 +100,7 @@ def test_two_processes_train_as_one(tmp_path: Path):
     subprocess.run(
         [*command, str(tmp_path / "script.py"), str(tmp_path / "out")], env=environment, check=True, capture_output=True
     )
-    (path,) = (tmp_path / "out").iterdir()
-    one, two = train(tiny()), read_run(path)
+    one, two = train(tiny()), RunStore(tmp_path / "out").get(tiny().key)
     assert np.allclose(one["loss"], two["loss"], rtol=1e-4)
     assert np.allclose(one["rms"], two["rms"], rtol=1e-3)
 
@@ -186,7 +204,7 @@ def test_the_wider_baseline_has_as_many_parameters_and_no_fewer():
 def test_provenance_and_run_are_stored():
     run = tiny()
     found = train(run)
-    stored = json.loads(found.attrs["run"])
+    stored = json.loads(found.attrs["settings"])
     assert stored["seed"] == 0 and stored["architecture"]["width"] == 16
     assert {"commit", "torch", "cores"} <= set(json.loads(found.attrs["provenance"]))
     assert found.attrs["trained_parameters"] == count_parameters(run.architecture)

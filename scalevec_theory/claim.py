@@ -183,7 +183,10 @@ class Scope:
 
 @dataclass(frozen=True)
 class Claim:
-    """A named statement of a paper (or of a user) and the scopes in which it is claimed to hold or to fail."""
+    """A named statement of a paper (or of a user) and the scopes in which it is claimed to hold or to fail.
+
+    ``formula`` is the statement as mathematics, in LaTeX, if it can be written so.
+    """
 
     id: str
     title: str
@@ -191,6 +194,7 @@ class Claim:
     source: str
     scopes: tuple[Scope, ...]
     figures: tuple[str, ...] = ()
+    formula: str = ""
 
     def __post_init__(self) -> None:
         _check_name("claim", self.id)

@@ -212,6 +212,7 @@ claim = Claim(
     title="Linear consumers absorb a scale vector exactly",
     statement="A scale v on a normalised activation x folds into its consumers, W(v⊙x) = (W diag v) x, if "
     "every consumer is linear in the scaled activation.",
+    formula=r"W_b\,(v \odot x) = (W_b \operatorname{diag} v)\,x \quad \text{for every consumer } b",
     source="arXiv 2605.26895, absorption; arXiv 2601.04890, merging",
     figures=("absorption",),
     scopes=(

@@ -88,6 +88,10 @@ claim = Claim(
     statement="On random least squares, each arm at its own best step, the scale slows gradient descent and speeds up "
     "Adam with momentum, so the synergy is positive; but Adam is slower than gradient descent there, with the scale "
     "too. Without momentum the scale slows Adam as well: the synergy belongs to a setting, not to the operators.",
+    formula=r"\text{Adam: } "
+    r"\mathbb{E}\left[\ln\,\frac{\overline{L}_{\text{plain}}}{\overline{L}_{\text{scaled}}}\right] > 0, \qquad "
+    r"\text{gradient descent: } "
+    r"\mathbb{E}\left[\ln\,\frac{\overline{L}_{\text{plain}}}{\overline{L}_{\text{scaled}}}\right] < 0",
     source="arXiv 2605.26895, complementarity with adaptive optimisers",
     figures=("complementarity",),
     scopes=(

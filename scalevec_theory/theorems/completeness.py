@@ -192,6 +192,8 @@ claim = Claim(
     id="completeness",
     title="The known conservation laws are all of them",
     statement="At a generic point, whatever gradient flow conserves for all losses is a function of the known laws.",
+    formula=r"\operatorname{rank}(\nabla Q_1, \dots, \nabla Q_k)(\varphi) = \dim\,\varphi - "
+    r"\dim\,\operatorname{Lie}\{J^\top g : g \in \mathbb{R}^{c \times d}\}(\varphi)",
     source="arXiv 2605.26895, conservation law",
     figures=("completeness",),
     scopes=(

@@ -179,6 +179,7 @@ claim = Claim(
     id="conservation",
     title="Gradient flow conserves v_j² − ‖w_j‖²",
     statement="For θ = W diag(v), gradient flow in (v, W) keeps Q_j = v_j² − ‖w_j‖² constant; Q_j = 1 at v = 1, W = 0.",
+    formula=r"Q_j = v_j^2 - \lVert w_j \rVert^2, \qquad \dot Q_j = 0",
     source="arXiv 2605.26895, conservation law",
     figures=("conservation",),
     scopes=(

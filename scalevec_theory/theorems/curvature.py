@@ -285,6 +285,9 @@ claim = Claim(
     title="Curvature under noise: when it stays bounded, and when weight decay is needed",
     statement="Under independent noise on every parameter curvature grows without bound unless both v and W decay (or "
     "W alone, with at least four outputs); under minibatch noise it stays bounded with and without decay.",
+    formula=r"\begin{split} \text{independent noise: } & \sup_t \mathbb{E}\left[v^2 + \lVert w \rVert^2\right] < "
+    r"\infty \iff \lambda_W > 0 \text{ and } (\lambda_v > 0 \text{ or } c \ge 4) \\ \text{minibatch noise: } & \sup_t "
+    r"\mathbb{E}\left[v^2 + \lVert w \rVert^2\right] < \infty \text{ for all } \lambda_v, \lambda_W \ge 0 \end{split}",
     source="arXiv 2605.26895, curvature under SGD noise",
     figures=("curvature",),
     scopes=(

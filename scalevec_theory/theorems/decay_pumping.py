@@ -270,6 +270,8 @@ claim = Claim(
     title="Decay on W but not on v moves scale into v",
     statement="With weight decay on W only, gradient flow moves scale from W into v without end, v² ~ 2R√(λt); AdamW "
     "on noisy gradients does so up to a point of rest that moves to infinity as the learning rate falls.",
+    formula=r"\frac{d}{dt}\left(\frac{v^4}{2} + R^2 \ln\,v^2\right) = 2 \lambda R^2, \qquad v^2 \sim 2 R "
+    r"\sqrt{\lambda t}",
     source="arXiv 2605.26895, which scale vectors to decay; the law is derived here",
     figures=("decay-pumping",),
     scopes=(

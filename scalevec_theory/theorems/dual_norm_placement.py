@@ -170,6 +170,8 @@ claim = Claim(
     title="Dual-norm placement on q and k is q/k-norm",
     statement="DNP = v_out ⊙ Norm(W(v_in ⊙ x)), applied to each head of q and k, is q/k-norm; its output does not "
     "depend on the size of W.",
+    formula=r"v_{\text{out}} \odot \operatorname{Norm}\left(s W_h (v_{\text{in}} \odot x)\right) = v_{\text{out}} "
+    r"\odot \operatorname{Norm}\left(W_h (v_{\text{in}} \odot x)\right), \qquad s > 0",
     source="arXiv 2605.26895, dual-norm placement",
     figures=("dual-norm-placement",),
     scopes=(

@@ -170,6 +170,9 @@ claim = Claim(
     statement="θ = diag(u) W diag(v) descends at least as fast as W diag(v) at equal θ and v, is ahead of it early; "
     "at equal θ from equal starts, or over a whole trajectory, it need not be.  Of no scale at all it stays ahead as "
     "long as inputs are uncorrelated.",
+    formula=r"\begin{split} -\dot L_{\text{dual}} &\ge -\dot L_{\text{single}} \quad \text{at equal } \theta \text{ "
+    r"and } v \\ L_{\text{single}}(t) - L_{\text{dual}}(t) &= \tfrac{2}{3} t^3 \sum_i \lVert \hat g_i(0) \rVert^4 + "
+    r"O(t^4) \end{split}",
     source="arXiv 2605.26895, dual placement",
     figures=("dual-placement",),
     scopes=(

@@ -248,6 +248,9 @@ claim = Claim(
     title="The lead of a scaled model starts as t³",
     statement="From W(0) = 0, for any smooth loss, L_unscaled(t) − L_scaled(t) = (2/3) t³ Σ_j ‖g_j(0)‖⁴ + O(t⁴) and "
     "L_scaled(t) − L_dual(t) = (2/3) t³ Σ_i ‖row i of G(0)‖⁴ + O(t⁴).",
+    formula=r"\begin{split} L_{\text{unscaled}}(t) - L_{\text{scaled}}(t) &= \tfrac{2}{3} t^3 \sum_j \lVert g_j(0) "
+    r"\rVert^4 + O(t^4) \\ L_{\text{scaled}}(t) - L_{\text{dual}}(t) &= \tfrac{2}{3} t^3 \sum_i \lVert \hat g_i(0) "
+    r"\rVert^4 + O(t^4) \end{split}",
     source="arXiv 2605.26895, early advantage",
     figures=("early-gap",),
     scopes=(

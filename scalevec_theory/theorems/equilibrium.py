@@ -160,6 +160,8 @@ claim = Claim(
     statement="Weights moved by zero-mean gradient noise come to rest at E[w²] = η/(2λ) times the sum over all lags of "
     "the update's autocovariance. That sum is 1 for AdamW alone, to leading order: it is σ for Adam with L2, "
     "σ²/(1 − μ) for SGD, and far above 1 for Lion and Muon, whose signs forget more slowly than they average.",
+    formula=r"\mathbb{E}[w^2] \simeq \frac{\eta}{2 \lambda} \sum_{k=-\infty}^{\infty} \operatorname{Cov}(u_t, "
+    r"u_{t+k}) \quad \text{as } \eta \lambda \to 0",
     source="arXiv 2601.04890 for AdamW's leading order; the rest is derived here",
     figures=("equilibrium",),
     scopes=(

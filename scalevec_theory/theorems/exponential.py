@@ -192,6 +192,8 @@ claim = Claim(
     title="log v = β1 + (α − mean α) has one operator everywhere, and keeps v positive",
     statement="For log v = β1 + (α − mean α), gradient flow moves log v by −(d·eeᵀ + (I − eeᵀ)) (v⊙∂L/∂v), e = 1/√d, "
     "conserves Σα and keeps v > 0.",
+    formula=r"\frac{d \ln\,v}{dt} = -\left(d\,e e^\top + (I - e e^\top)\right) \left(v \odot \nabla_v L\right), "
+    r"\qquad e = \frac{\mathbf{1}}{\sqrt{d}}, \qquad \sum_j \dot \alpha_j = 0",
     source="arXiv 2605.26895, reparameterisation in exponential space",
     figures=("exponential",),
     scopes=(

@@ -106,6 +106,8 @@ claim = Claim(
     title="The test that tells a bounded expectation from a growing one",
     statement="On processes of known answer the test of bounded against growing expectations is never wrong within its "
     "stated reach, and decides most of them.",
+    formula=r"s = \frac{d \ln\,\mathbb{E}[X_t^2]}{d \ln\,t}: \qquad \hat s - 3\,\mathrm{se} > 0.05 \Rightarrow "
+    r"\text{growing}, \qquad \hat s + 3\,\mathrm{se} < 0.05 \Rightarrow \text{bounded}",
     source="ours: the instrument behind the measured phase diagram of curvature",
     figures=("growth-test",),
     scopes=(

@@ -236,6 +236,9 @@ claim = Claim(
     statement="Gradient flow does not explain a gain from one scale vector per branch: from standard initialisation "
     "with uncorrelated inputs the shared vector is never behind, and at equal θ it is the faster one wherever the "
     "branches pull it the same way. Separate vectors win where the pulls cancel.",
+    formula=r"\begin{split} L_{\text{shared}}(t) &\le L_{\text{separate}}(t) \quad \text{for all } t \\ "
+    r"L_{\text{separate}}(t) - L_{\text{shared}}(t) &= \tfrac{2}{3} t^3 \sum_j \left( \left(\sum_b \lVert g_{bj}(0) "
+    r"\rVert^2\right)^2 - \sum_b \lVert g_{bj}(0) \rVert^4 \right) + O(t^4) \end{split}",
     source="arXiv 2605.26895, branch-specific heterogeneity",
     figures=("heterogeneity",),
     scopes=(

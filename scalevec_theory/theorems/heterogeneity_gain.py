@@ -205,6 +205,10 @@ claim = Claim(
     "a slight lead. Neither weight decay nor branch gradients of different size turn gradient descent's preference for "
     "the shared vector; branches whose pulls conflict do, under gradient descent and under Adam. Each at its own best "
     "step, the shared vector's larger curvature costs it its lead under gradient descent, but not under Adam.",
+    formula=r"\begin{split} \text{sign descent: } & \lvert \theta_{ij}(t) \rvert \to \min\left(t (1 + t), \lvert "
+    r"T_{ij} \rvert\right) \text{ as } \eta \to 0, \text{ shared or separate} \\ \text{Adam: } & "
+    r"\mathbb{E}\left[\overline{L}_{\text{separate}}\right] < \mathbb{E}\left[\overline{L}_{\text{shared}}\right] "
+    r"\end{split}",
     source="arXiv 2605.26895, branch-specific heterogeneity; the explanation is derived here",
     figures=("heterogeneity-gain",),
     scopes=(

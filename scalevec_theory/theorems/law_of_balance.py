@@ -337,6 +337,7 @@ claim = Claim(
     title="Minibatch noise drives ‖w_j‖² to c v_j² without randomness",
     statement="Noise of covariance σ² I on the gradient of θ = W diag(v) gives dQ_j = σ²(‖w_j‖² − c v_j²) dt for "
     "Q_j = v_j² − ‖w_j‖², with no martingale part.",
+    formula=r"dQ_j = \sigma^2 \left(\lVert w_j \rVert^2 - c\,v_j^2\right) dt, \qquad Q_j = v_j^2 - \lVert w_j \rVert^2",
     source="arXiv 2605.26895, curvature under noise; the law is derived here",
     figures=("law-of-balance",),
     scopes=(

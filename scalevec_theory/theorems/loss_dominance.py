@@ -126,6 +126,7 @@ claim = Claim(
     title="With an input-side scale the loss falls faster",
     statement="From the same initial effective state, gradient flow of θ = W diag(v) has a smaller loss than that "
     "of θ = W at every t > 0.",
+    formula=r"L_{\text{scaled}}(t) < L_{\text{unscaled}}(t) \quad \text{for all } t > 0",
     source="arXiv 2605.26895, loss dominance",
     figures=("loss-dominance",),
     scopes=(

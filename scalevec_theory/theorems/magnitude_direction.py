@@ -259,6 +259,8 @@ claim = Claim(
     title="v = β α/rms(α) learns its scale d times faster, its direction not, and conserves ‖α‖",
     statement="For v = β α/rms(α), started at α = 1 and β = 1, gradient flow conserves ‖α‖ and moves v by "
     "−(d·nnᵀ + (β²d/‖α‖²)(I − nnᵀ)) ∂L/∂v, n = α/‖α‖.",
+    formula=r"\dot v = -\left(d\,n n^\top + \frac{\beta^2 d}{\lVert \alpha \rVert^2} (I - n n^\top)\right) \nabla_v "
+    r"L, \qquad n = \frac{\alpha}{\lVert \alpha \rVert}, \qquad \frac{d}{dt} \lVert \alpha \rVert = 0",
     source="arXiv 2605.26895, reparameterisation in the original space",
     figures=("magnitude-direction",),
     scopes=(

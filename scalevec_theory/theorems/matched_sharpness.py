@@ -207,6 +207,8 @@ claim = Claim(
     title="At matched sharpness only conditioning is left of the advantage",
     statement="With time in units of 1/λ_max of each model's own Hessian at the optimum, the input-side scale "
     "speeds up only what it conditions better.",
+    formula=r"\ln\,L(\tau) = -2 \kappa \tau + O(1), \qquad \kappa = \frac{\min_j h_j S_j}{\max_j h_j S_j}, \qquad S_j "
+    r"= \sqrt{1 + 4 \lVert T_j \rVert^2} \ (\text{unscaled: } 1)",
     source="arXiv 2605.26895, loss dominance; matched comparison derived here",
     figures=("matched-sharpness",),
     scopes=(

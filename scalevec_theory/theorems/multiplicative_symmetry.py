@@ -280,6 +280,10 @@ claim = Claim(
     "without randomness to balance; only isotropic noise diffuses along the orbit, at 4σ²(‖a‖² + ‖b‖²), and without "
     "end unless there is decay. With decay x = ½ ln(a/b) has the density exp(−κ cosh 2x), κ = 2pλ/σ², ab = p (2pλ/η "
     "for updates of size η).",
+    formula=r"\begin{split} \text{flow: } & \dot Q = 0, \quad Q = \lVert a \rVert^2 - \lVert b \rVert^2 \\ "
+    r"\text{step: } & Q \to Q + \eta^2 \left(\lVert g_a \rVert^2 - \lVert g_b \rVert^2\right) \\ \text{isotropic "
+    r"noise: } & d\langle Q \rangle = 4 \sigma^2 \left(\lVert a \rVert^2 + \lVert b \rVert^2\right) dt \\ "
+    r"\text{decay: } & p(x) \propto e^{-\kappa \cosh\,2x}, \quad x = \tfrac{1}{2} \ln(a / b) \end{split}",
     source="arXiv 2601.04890, multiplicative symmetry; rates and threshold ours",
     figures=("symmetry-drift",),
     scopes=(

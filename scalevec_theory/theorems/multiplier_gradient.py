@@ -128,6 +128,8 @@ claim = Claim(
     title="A multiplier's gradient sums what its entries see",
     statement="For θ = s diag(r) W diag(k), G = ∂L/∂θ: ∂L/∂s = Σ_ij r_i W_ij k_j G_ij, ∂L/∂r_i = s Σ_j W_ij k_j G_ij, "
     "∂L/∂k_j = s Σ_i r_i W_ij G_ij, ∂L/∂W_ij = s r_i k_j G_ij.",
+    formula=r"\frac{\partial L}{\partial s} = \sum_{i, j} r_i W_{ij} k_j G_{ij}, \quad \frac{\partial L}{\partial "
+    r"r_i} = s \sum_j W_{ij} k_j G_{ij}, \quad \frac{\partial L}{\partial k_j} = s \sum_i r_i W_{ij} G_{ij}",
     source="arXiv 2601.04890, gradients of multipliers",
     figures=("multiplier-merging",),
     scopes=(

@@ -147,6 +147,8 @@ claim = Claim(
     title="Merging multipliers is exact for the function, not for training",
     statement="M = s diag(r) W diag(k) gives the same outputs as the layer with multipliers; a training step of M is "
     "one of (s, r, k, W) only for decay of the matrix alone, and for held multipliers with a rescaled step.",
+    formula=r"M x = s\,r \odot \left(W (k \odot x)\right), \qquad M = s \operatorname{diag}(r)\,W "
+    r"\operatorname{diag}(k)",
     source="arXiv 2601.04890, merging at inference; the training scopes are ours",
     figures=("multiplier-merging",),
     scopes=(

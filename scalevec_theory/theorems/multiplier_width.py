@@ -143,6 +143,7 @@ claim = Claim(
     "projector scales as d^(−1 + ½/(1 + d(ρ/ρ*)²)) and that of q·k with twice the exponent: d⁻¹ and d⁻² for entries "
     "that follow the data, d^−½ and d⁻¹ for weights that know nothing of them, a little shallower than −1 and −2 in "
     "between.",
+    formula=r"\frac{\partial \ln\,s}{\partial \ln\,d} = -1 + \frac{1 / 2}{1 + d\,(\rho / \rho^*)^2}",
     source="arXiv 2601.04890, width scaling; the model is ours",
     figures=("multiplier-width",),
     scopes=(

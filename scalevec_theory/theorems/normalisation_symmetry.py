@@ -133,6 +133,10 @@ claim = Claim(
     statement="For a loss of c/‖c‖, gradient flow keeps ‖c‖; a gradient step adds exactly η²‖g‖² to ‖c‖²; noise of "
     "strength G lets ‖c‖⁴ grow as 2η²G²t, so that the turn per step, ηG/‖c‖², dies out; decay λ stops it at "
     "‖c‖⁴ = ηG²/2λ, where the turn is √(2ηλ).",
+    formula=r"\begin{split} \text{flow: } & \frac{d}{dt} \lVert c \rVert = 0 \\ \text{step: } & \lVert c \rVert^2 \to "
+    r"\lVert c \rVert^2 + \eta^2 \lVert g \rVert^2 \\ \text{noise and decay: } & \lVert c(t) \rVert^4 \simeq "
+    r"\frac{\eta G^2}{2 \lambda} \left(1 - e^{-4 \eta \lambda t}\right) + \lVert c(0) \rVert^4 e^{-4 \eta \lambda t} "
+    r"\end{split}",
     source="arXiv 2601.04890, normalisation symmetry; Kosson et al. 2023 for the equilibrium",
     figures=("symmetry-drift",),
     scopes=(

@@ -112,6 +112,8 @@ claim = Claim(
     title="Curvature under SGD, momentum, AdamW and Muon, with and without weight decay",
     statement="On minibatches the expected trace of the Hessian stays bounded under SGD, momentum, AdamW and Muon with "
     "and without decay; under AdamW and Muon without decay it first grows for long.",
+    formula=r"\sup_t \mathbb{E}\left[\operatorname{tr}\,\nabla^2 L\right] < \infty \quad \text{for all } \lambda_v, "
+    r"\lambda_W \in \{0, \lambda\}",
     source="arXiv 2605.26895, curvature with and without weight decay",
     figures=("optimizer-curvature",),
     scopes=(

@@ -207,6 +207,8 @@ claim = Claim(
     title="Decay of an output norm's scale shrinks its sub-module; weights before the norm cannot compensate",
     statement="rms(γ ⊙ Norm(Wx)) lies between min|γ| and max|γ| whatever W is, so weight decay on γ shrinks the "
     "sub-module's share of the residual stream; a 1 + w norm decays to 1 instead of 0.",
+    formula=r"\min_i \lvert \gamma_i \rvert \le \operatorname{rms}\left(\gamma \odot \operatorname{Norm}(W x)\right) "
+    r"\le \max_i \lvert \gamma_i \rvert",
     source="arXiv 2605.26895, output-norm scales and individual weight decay",
     figures=("output-norm-decay",),
     scopes=(

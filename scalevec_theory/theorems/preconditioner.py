@@ -282,6 +282,7 @@ claim = Claim(
     title="A scale vector preconditions each column by P_j = v_j² I + w_j w_jᵀ",
     statement="For θ = W diag(v), gradient flow moves θ_j by −P_j g_j; where v_j² − ‖w_j‖² = 1, P_j is a function "
     "of θ_j with no eigenvalue below 1, and they grow with ‖θ_j‖.",
+    formula=r"\dot \theta_j = -P_j g_j, \qquad P_j = v_j^2 I + w_j w_j^\top",
     source="arXiv 2605.26895, preconditioner",
     figures=("preconditioner",),
     scopes=(

@@ -124,6 +124,7 @@ claim = Claim(
     id="product-form",
     title="Scale vectors are a rank-one modulation at O(c + d) parameters",
     statement="Every design replaces W by W ⊙ (u vᵀ) = diag(u) W diag(v), at c + d parameters for a c × d matrix.",
+    formula=r"W \odot (u v^\top) = \operatorname{diag}(u)\,W \operatorname{diag}(v)",
     source="arXiv 2605.26895, unified product form and parameter counts",
     figures=("product-form",),
     scopes=(

@@ -152,6 +152,8 @@ claim = Claim(
     statement="For uncorrelated inputs, squared loss, v(0) = 1 and W(0) = 0, θ_j stays on the ray of T_j at the "
     "radius r with cosh(S) h_j t = ln[cosh((S+s)/2)/sinh((S−s)/2)] − ln coth(S/2), s = arcsinh 2r, S = arcsinh "
     "2‖T_j‖.",
+    formula=r"h_j t \cosh\,S = \ln\,\frac{\cosh\,\frac{S + s}{2}}{\sinh\,\frac{S - s}{2}} - \ln\,\coth\,\frac{S}{2}, "
+    r"\qquad s = \operatorname{arcsinh}\,2r, \quad S = \operatorname{arcsinh}\,2 \lVert T_j \rVert",
     source="arXiv 2605.26895, radial solution",
     figures=("radial-solution",),
     scopes=(

@@ -206,6 +206,8 @@ claim = Claim(
     statement="In a pre-norm block with rotary grouped-query attention and a gated MLP the redundant row and column "
     "multipliers are, besides rows against columns of one matrix: norm weights with the columns of every consumer, up "
     "rows with down columns, v rows with o columns of their group, q with k rows pair by rotary pair; and no others.",
+    formula=r"\ker\,\frac{\partial f}{\partial \ln\,m} = \operatorname{span}\{\text{norm} - \text{consumers},\ "
+    r"\text{up} - \text{down},\ v - o,\ q - k \text{ per rotary pair},\ \text{rows} - \text{columns}\}",
     source="arXiv 2601.04890, redundant multipliers; the finder is ours",
     figures=("redundancy",),
     scopes=(

@@ -117,6 +117,8 @@ claim = Claim(
     statement="Under SGD a scale-invariant weight comes to rest at ‖w‖⁴ = η E‖g̃‖²/(λ(2 − ηλ)), not at a norm ∝ "
     "√(η/λ); normalised updates keep √(η/λ). The angle of a step is √(2ηλ) for SGD, √(2ηλ/(1 + μ)) with momentum, "
     "√(2ηλ(1 − β₁)/(1 + β₁)) for AdamW, and neither noise nor size of the weight enters.",
+    formula=r"\text{SGD: } \lVert w \rVert^4 = \frac{\eta\,\mathbb{E} \lVert \tilde g \rVert^2}{\lambda (2 - \eta "
+    r"\lambda)}, \qquad \angle(w_t, w_{t+1}) \simeq \sqrt{2 \eta \lambda}",
     source="Kosson et al. 2023 (rotational equilibrium); Lion's angle and the finite-step constants are derived here",
     figures=("equilibrium",),
     scopes=(

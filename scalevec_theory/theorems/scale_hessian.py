@@ -130,6 +130,8 @@ claim = Claim(
     title="The Hessian of a scaled model in closed form",
     statement="For squared loss the Hessian in (v, W) has the trace Σ_j h_jj(c v_j² + ‖w_j‖²); at the minimum, with "
     "uncorrelated inputs, its top eigenvalue is max_j h_j(v_j² + ‖w_j‖²).",
+    formula=r"\operatorname{tr}\,\nabla^2 L = \sum_j h_{jj} \left(c\,v_j^2 + \lVert w_j \rVert^2\right), \qquad "
+    r"\lambda_{\max}(\nabla^2 L) = \max_j h_j \left(v_j^2 + \lVert w_j \rVert^2\right) \text{ at the minimum}",
     source="arXiv 2605.26895, curvature of a scaled model",
     figures=("curvature",),
     scopes=(

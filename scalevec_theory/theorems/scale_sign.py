@@ -137,6 +137,8 @@ claim = Claim(
     title="Whether a learned scale keeps its sign depends on how it is parametrised",
     statement="From standard initialisation a scale learned directly stays ≥ 1, one learned in exponential space stays "
     "positive, and v = β α/rms(α) can cross zero where inputs are correlated.",
+    formula=r"\begin{split} v \text{ direct: } & v_j(t) \ge 1 \\ \ln\,v = \beta \mathbf{1} + (\alpha - \bar \alpha): "
+    r"\ & v_j(t) > 0 \\ v = \beta\,\alpha / \operatorname{rms}(\alpha): \ & v_j(t) < 0 \text{ can happen} \end{split}",
     source="found while checking arXiv 2605.26895's reparameterisations; not claimed there",
     figures=("scale-sign",),
     scopes=(

@@ -155,6 +155,8 @@ claim = Claim(
     statement="With independent noise of one strength a multiplier's signal-to-noise is α√n times an entry's, α the "
     "cosine of weights and signal: √n for weights that have learned the signal, nothing for weights that have not; "
     "with noise of correlation ρ it is α √(n/(1 + ρ(n − 1))) and saturates at α/√ρ.",
+    formula=r"\frac{\operatorname{SNR}(\text{multiplier})}{\operatorname{SNR}(\text{entry})} = \alpha "
+    r"\sqrt{\frac{n}{1 + \rho\,(n - 1)}}",
     source="arXiv 2601.04890, averaging of the gradient noise; law and limits ours",
     figures=("signal-to-noise",),
     scopes=(

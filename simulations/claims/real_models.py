@@ -202,6 +202,8 @@ conservation = Claim(
     title="Gradient flow conserves v_j² − Σ_b ‖w_bj‖² in real models",
     statement="Gradient flow of an unmodified model's loss in all its parameters keeps Q_j of every norm whose output "
     "only parameter products read; a gradient step adds η² times Q's quadratic form on the gradient.",
+    formula=r"Q_j = v_j^2 - \sum_b \lVert w_{bj} \rVert^2, \qquad \dot Q_j = 0, \qquad Q_j(\varphi - \eta \nabla L) = "
+    r"Q_j(\varphi) + \eta^2 Q_j(\nabla L)",
     source="arXiv 2605.26895, conservation law",
     figures=("real-conservation",),
     scopes=(
@@ -232,6 +234,7 @@ absorption = Claim(
     title="Norm scales are absorbed exactly in real models",
     statement="The scale of every norm of an unmodified model that only parameter products read can be set to 1 "
     "and multiplied into these parameters: the logits stay the same.",
+    formula=r"f(x; v, W_1, \dots, W_B) = f(x; 1, W_1 \operatorname{diag} v, \dots, W_B \operatorname{diag} v)",
     source="arXiv 2605.26895, absorption",
     figures=("real-absorption",),
     scopes=(

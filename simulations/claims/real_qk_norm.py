@@ -81,6 +81,8 @@ claim = Claim(
     title="The q/k-norm of published models is dual-norm placement",
     statement="Replacing projection and norm of q and k in every layer by v_out ⊙ Norm(W(v_in ⊙ x)) of each head, with "
     "the pre-norm's scale as v_in and rotary embedding after it, leaves a model's logits the same.",
+    formula=r"q_h = v_{\text{out}} \odot \operatorname{Norm}\left(W_h (v_{\text{in}} \odot x)\right) \quad \text{for "
+    r"every head } h, \text{ and } k_h \text{ alike}",
     source="arXiv 2605.26895, dual-norm placement",
     figures=("dual-norm-placement",),
     scopes=(

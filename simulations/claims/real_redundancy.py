@@ -106,6 +106,8 @@ claim = Claim(
     statement="In a layer of an unmodified model the redundant row and column multipliers are norm weights with the "
     "columns of every consumer, up rows with down columns, v rows with o columns, and q with k rows per rotary pair; "
     "and no others.",
+    formula=r"\ker\,\frac{\partial f}{\partial \ln\,m} = \operatorname{span}\{\text{norm} - \text{consumers},\ "
+    r"\text{up} - \text{down},\ v - o,\ q - k \text{ per rotary pair},\ \text{rows} - \text{columns}\}",
     source="arXiv 2601.04890, redundant multipliers",
     figures=("redundancy",),
     scopes=(

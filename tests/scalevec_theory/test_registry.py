@@ -30,7 +30,7 @@ def test_every_promised_claim_is_installed() -> None:
 
 def test_every_claim_says_where_it_comes_from_and_every_scope_states_something() -> None:
     for claim in installed_claims().values():
-        assert claim.title and claim.statement and claim.source, claim.id
+        assert claim.title and claim.statement and claim.formula and claim.source, claim.id
         assert all(len(s.statement) > 20 for s in claim.scopes), claim.id
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -99,18 +101,18 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
 
     The bytes depend on the figure only: no date, fixed element names.  Raises OSError if the folder cannot be written.
     """
-    # Both files get the layout found once: finding it takes longer than drawing.
+    # Finding the layout takes longer than drawing, so it is found once; and `savefig` would draw everything twice.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    images = []
-    for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=kind, metadata=metadata)
-        images.append((out / f"{name}.{kind}", buffer.getvalue()))
+    svg, png = io.BytesIO(), io.BytesIO()
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
+    figure.set_dpi(SETTINGS["savefig.dpi"])
+    FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+    files = {out / f"{name}.svg": svg, out / f"{name}.png": png}
     out.mkdir(parents=True, exist_ok=True)
-    for path, image in images:
-        write_bytes(path, image)
-    return [path for path, _ in images]
+    for path, image in files.items():
+        write_bytes(path, image.getvalue())
+    return list(files)
 
 
 def main(draw: Callable[[Path, int], list[Path]]) -> None:

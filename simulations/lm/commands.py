@@ -77,7 +77,7 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
 def experiment(
     names: tuple[str, ...], effort: str, jobs: int | None, json_file: Path | None, runs: Path, device: str
 ) -> None:
-    """Run experiments, all or those named, and print every difference with its interval.
+    """Run experiments, all or those named, and print every contrast with its interval.
 
     Quick effort takes seconds and says nothing about the question; standard takes minutes, full hours.  It can be
     stopped at any time: finished runs are stored, and the same command goes on.
@@ -165,24 +165,25 @@ def course_table(found: xarray.Dataset) -> Table:
 
 
 def outcome_table(e: Experiment, outcome: Outcome) -> Table:
-    """Every contrast with its interval, beside the paper's number."""
+    """Every contrast with its interval, beside what is asked of it and the paper's number."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("contrast", "worse − better, as the paper has it"):
+    for column in ("contrast", "of"):
         table.add_column(column)
-    for column in ("difference", "95% interval", "pairs", "tokens to match", "paper"):
+    for column in ("value", "95% interval", "asked", "seeds", "tokens to match", "paper"):
         table.add_column(column, justify="right")
     for c in e.contrasts:
         found = outcome.estimate(c)
         share = "never" if found.efficiency != found.efficiency else f"{found.efficiency:.0%}"
         table.add_row(
             c.name,
-            f"{c.worse} − {c.better}",
-            f"{found.difference:+.4f}",
+            c.formula,
+            f"{found.value:+.4f}",
             f"[{found.low:+.4f}, {found.high:+.4f}]",
+            c.question,
             str(found.seeds),
-            share,
+            "" if c.pair is None else share,
             "" if c.paper is None else f"{c.paper:+.3f}",
         )
     return table

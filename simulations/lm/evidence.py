@@ -2,35 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 
 from scipy import stats
 
 from scalevec_theory.claim import Z_SCORE, Counterexample, Evidence, NotRun, Scope, Setting, measured
-from simulations.lm.experiment import Contrast, Estimate, Experiment, Outcome, committed, perform
+from simulations.lm.contrast import Contrast, Estimate
+from simulations.lm.experiment import Experiment, Outcome, committed, perform
 from simulations.lm.experiments import EXPERIMENTS
 
 RUNS = Path("results/runs")
+ROUNDING = 1e-6
+"""Numbers are kept to six digits: what differs by less is not told apart."""
 
 
 def contrast_scope(
-    name: str, statement: str, experiment: str, contrast: str, *, holds: bool, below: float | None = None
+    name: str,
+    statement: str,
+    experiment: str,
+    contrast: str,
+    *,
+    holds: bool,
+    within: tuple[float, float] | None = None,
 ) -> Scope:
-    """The scope that a contrast's difference is positive or, given ``below``, that its size is less than that.
+    """The scope that a contrast lies ``within`` two numbers; None: those that it was declared with.
 
     At quick effort the evidence is the outcome of full effort that comes with the code; at standard and full effort the
     experiment is run (into ``results/runs``, from where it goes on if it is stopped).
     """
     e = EXPERIMENTS[experiment]
     of = next(c for c in e.contrasts if c.name == contrast)
+    asked = of.within if within is None else within
 
     def measure(setting: Setting) -> list[Evidence]:
         if setting.effort == "quick":
             outcome = _committed(e.id)
         else:
             outcome = perform(e, setting.effort, RUNS, device=setting.device)
-        return [evidence(outcome, e, of, below)]
+        return [evidence(outcome, e, of, asked)]
 
     return Scope(name, statement, holds, measure=measure)
 
@@ -42,48 +53,54 @@ def _committed(name: str) -> Outcome:
     return outcome
 
 
-def evidence(outcome: Outcome, e: Experiment, contrast: Contrast, below: float | None = None) -> Evidence:
-    """The margin is the difference, or ``below`` less its size, in nats per token.
+def evidence(
+    outcome: Outcome, e: Experiment, contrast: Contrast, within: tuple[float, float] | None = None
+) -> Evidence:
+    """The margin is the distance from the nearer end of the interval that is asked about, negative outside of it.
 
     Beyond `Z_SCORE` standard errors the quantile of Student's law of the same tail counts, by way of ``error``.
     """
     found = outcome.estimate(contrast)
-    margin = found.difference if below is None else below - abs(found.difference)
+    low, high = contrast.within if within is None else within
+    margin = min(found.value - low, high - found.value)
     quantile = float(stats.t.isf(stats.norm.sf(Z_SCORE), found.seeds - 1))
     again = None
     if margin < 0:
         again = Counterexample(
-            {"experiment": e.id, "contrast": contrast.name}, margin, code(outcome, e, contrast, below)
+            {"experiment": e.id, "contrast": contrast.name}, margin, code(outcome, e, contrast, (low, high))
         )
     return measured(
         "training",
         margin,
         describe(outcome, contrast, found),
         stderr=found.stderr,
-        error=(quantile - Z_SCORE) * found.stderr,
-        instances=2 * found.seeds,
+        error=(quantile - Z_SCORE) * found.stderr + ROUNDING,
+        instances=len(contrast.weights) * found.seeds,
         counterexample=again,
     )
 
 
 def describe(outcome: Outcome, contrast: Contrast, found: Estimate) -> str:
-    """The difference in words, with its interval, the tokens it is worth, and where the runs come from."""
-    if found.efficiency != found.efficiency:
-        worth = f"{contrast.better} never reaches the final loss of {contrast.worse}"
-    else:
+    """The contrast in words, with its interval, the tokens it is worth, and where the runs come from."""
+    worth = ""
+    if contrast.pair is not None:
+        worse, better = contrast.pair
         worth = (
-            f"{contrast.better} reaches the final loss of {contrast.worse} after {found.efficiency:.0%} of the tokens"
+            f"; {better} never reaches the final loss of {worse}"
+            if math.isnan(found.efficiency)
+            else f"; {better} reaches the final loss of {worse} after {found.efficiency:.0%} of the tokens"
         )
     paper = "" if contrast.paper is None else f"; the paper has {contrast.paper:+.3f} at its scale"
     return (
-        f"{outcome.effort} effort, {contrast.worse} - {contrast.better}: {found.difference:+.4f} nats per token, 95% "
-        f"interval {found.low:+.4f} to {found.high:+.4f}, {found.seeds} pairs; {worth}{paper}"
+        f"{outcome.effort} effort, {contrast.formula}: {found.value:+.4f}{contrast.units}, 95% interval "
+        f"{found.low:+.4f} to {found.high:+.4f}, {found.seeds} seeds{worth}{paper}"
     )
 
 
-def code(outcome: Outcome, e: Experiment, contrast: Contrast, below: float | None) -> str:
+def code(outcome: Outcome, e: Experiment, contrast: Contrast, within: tuple[float, float]) -> str:
     """Code that shows a negative margin again: from what is stored, or by running the experiment."""
     lines = [
+        "from math import inf",
         "from pathlib import Path\n",
         "from simulations.lm.experiment import committed, perform",
         "from simulations.lm.experiments import EXPERIMENTS\n",
@@ -92,8 +109,8 @@ def code(outcome: Outcome, e: Experiment, contrast: Contrast, below: float | Non
         "outcome = committed(e)"
         if outcome.effort == "full"
         else f"outcome = perform(e, {outcome.effort!r}, Path('results/runs'))",
-        "difference = outcome.estimate(contrast).difference",
-        "margin = difference" if below is None else f"margin = {below!r} - abs(difference)",
+        "value = outcome.estimate(contrast).value",
+        f"margin = min(value - {within[0]!r}, {within[1]!r} - value)",
         "assert margin < 0, margin\n",
     ]
     return "\n".join(lines)

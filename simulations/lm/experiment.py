@@ -1,49 +1,32 @@
-"""An experiment: a question, arms that differ from a base run, and a paired comparison decided by its interval.
+"""An experiment: a question, arms that differ from a base run, and contrasts of them decided by their intervals.
 
-The arms share initial weights and the order of the data seed by seed, so that what is compared is the mean over seeds
-of a difference of final held-out losses.
+The arms share initial weights and the order of the data seed by seed, so that every seed gives one number of each
+contrast.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray
-from scipy import stats
 
+from simulations.lm.contrast import LOSS, Contrast, Estimate, estimated
 from simulations.lm.run import Run, make_run, widened
 from simulations.lm.training import train
 from simulations.parallel import Call, run_parallel
 from simulations.provenance import provenance
-from simulations.store import write_json
+from simulations.store import plain, write_text
 
 OUTCOMES = Path(__file__).parent / "outcomes"
 """Results of full effort, which come with the code."""
 
-CONFIDENCE = 0.95
 EFFORTS = ("quick", "standard", "full")
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """The mean over seeds of loss(``worse``) − loss(``better``), and what the paper says of it.
-
-    Attributes
-    ----------
-    name : short, with hyphens.
-    worse, better : names of arms, as the paper orders them.
-    paper : its difference in nats per token; None where it gives no number.
-    """
-
-    name: str
-    worse: str
-    better: str
-    paper: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,9 +37,10 @@ class Experiment:
     ----------
     id, question, source : what is asked, and of which paper.
     family, sizes, settings : of the base run; ``settings`` are fields of `Run`.
-    arms : by name, the fields that differ from the base run; ``widened`` = name of an arm makes its wider baseline.
+    arms : by name, the fields that differ from the base run; ``widened`` = name of an arm makes its wider baseline,
+        ``stretch`` multiplies the number of steps.
     contrasts : what is compared.
-    threshold : the smallest difference that would matter, in nats per token; the number of seeds is chosen for it.
+    threshold : the smallest value that would matter; of a loss in nats per token.
     steps, seeds : by effort, (quick, standard, full).  No run is added after a look at the result.
     """
 
@@ -75,7 +59,7 @@ class Experiment:
     def __post_init__(self) -> None:
         """Raises ValueError for a contrast of an arm that is not there."""
         for contrast in self.contrasts:
-            for arm in (contrast.worse, contrast.better):
+            for arm in contrast.weights:
                 if arm not in self.arms:
                     raise ValueError(
                         f"contrast {contrast.name!r}: no arm {arm!r}; expected one of {', '.join(self.arms)}"
@@ -83,12 +67,12 @@ class Experiment:
 
     def run(self, arm: str, seed: int, effort: str) -> Run:
         """The run of one arm and seed."""
-        steps = self.steps[EFFORTS.index(effort)]
+        changes = dict(self.arms[arm])
+        steps = round(self.steps[EFFORTS.index(effort)] * changes.pop("stretch", 1))
         small: dict[str, Any] = {}
         if effort == "quick":
             small = {"sizes": {"layers": 2}, "batch": 4, "length": 32, "held_out": 2, "compile": False}
         settings = {**self.settings, **small, "steps": steps, "warmup": min(steps // 10, 100), "seed": seed}
-        changes = dict(self.arms[arm])
         sizes = {**self.sizes, **settings.pop("sizes", {}), **changes.pop("sizes", {})}
         family, wide = changes.pop("family", self.family), changes.pop("widened", None)
         if wide is not None:
@@ -101,27 +85,9 @@ class Experiment:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A paired difference with its interval.
-
-    Attributes
-    ----------
-    difference, stderr, low, high : mean over seeds, its standard error and Student's interval, nats per token.
-    seeds : how many pairs.
-    efficiency : tokens after which ``better`` has the final loss of ``worse``, as a share of all; NaN if it never has.
-    """
-
-    difference: float
-    stderr: float
-    low: float
-    high: float
-    seeds: int
-    efficiency: float
-
-
-@dataclass(frozen=True)
 class Outcome:
-    """Final and intermediate held-out losses of every finished run: ``curves[arm][seed]`` at ``steps[arm]``."""
+    """What was measured of every finished run: its held-out losses ``curves[arm][seed]`` at ``steps[arm]``, and the
+    other metrics of the contrasts, ``metrics[metric][arm][seed]`` at the same steps without the first."""
 
     experiment: str
     effort: str
@@ -130,19 +96,36 @@ class Outcome:
     tokens: int
     seconds: float
     provenance: Mapping[str, str]
+    metrics: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]] = field(default_factory=dict)
+
+    def numbers(self, contrast: Contrast) -> dict[int, float]:
+        """The contrast's number of every seed that all its arms have.
+
+        Raises
+        ------
+        ValueError : a number that is not above 0 where its logarithm is asked for.
+        """
+        found = self.curves if contrast.metric == LOSS else self.metrics[contrast.metric]
+        seeds = sorted(set.intersection(*(set(found[arm]) for arm in contrast.weights)))
+        numbers = dict.fromkeys(seeds, 0.0)
+        for arm, weight in contrast.weights.items():
+            for seed in seeds:
+                x = found[arm][seed][contrast.evaluation]
+                if contrast.logarithm and not x > 0:
+                    raise ValueError(f"{self.experiment}:{contrast.name}: {contrast.metric} = {x} has no logarithm")
+                numbers[seed] += weight * (math.log(x) if contrast.logarithm else x)
+        return numbers
 
     def estimate(self, contrast: Contrast) -> Estimate:
-        """Raises ValueError for fewer than two seeds that both arms have."""
-        worse, better = self.curves[contrast.worse], self.curves[contrast.better]
-        seeds = sorted(set(worse) & set(better))
-        if len(seeds) < 2:
-            raise ValueError(f"{self.experiment}:{contrast.name}: {len(seeds)} pairs of runs; expected two or more")
-        differences = np.array([worse[s][-1] - better[s][-1] for s in seeds])
-        mean, stderr = float(differences.mean()), float(differences.std(ddof=1) / len(seeds) ** 0.5)
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(seeds) - 1)) * stderr
-        means = (np.mean([curves[s] for s in seeds], 0) for curves in (worse, better))
-        efficiency = tokens_to_reach(np.array(self.steps[contrast.better]), *means)
-        return Estimate(mean, stderr, mean - half, mean + half, len(seeds), efficiency)
+        """Raises ValueError for fewer than two seeds that all arms have."""
+        numbers = self.numbers(contrast)
+        if len(numbers) < 2:
+            raise ValueError(f"{self.experiment}:{contrast.name}: {len(numbers)} pairs of runs; expected two or more")
+        efficiency = math.nan
+        if contrast.pair is not None:
+            worse, better = (np.mean([self.curves[arm][s] for s in numbers], 0) for arm in contrast.pair)
+            efficiency = tokens_to_reach(np.array(self.steps[contrast.pair[1]]), worse, better)
+        return estimated(np.array(list(numbers.values())), efficiency)
 
 
 def tokens_to_reach(steps: np.ndarray, worse: np.ndarray, better: np.ndarray) -> float:
@@ -155,12 +138,6 @@ def tokens_to_reach(steps: np.ndarray, worse: np.ndarray, better: np.ndarray) ->
         return 0.0
     share = (better[k - 1] - worse[-1]) / (better[k - 1] - better[k])
     return float((steps[k - 1] + share * (steps[k] - steps[k - 1])) / steps[-1])
-
-
-def power(threshold: float, spread: float, seeds: int, z: float = 3.0) -> float:
-    """Chance that a true difference ``threshold`` shows beyond ``z`` standard errors, for a standard deviation
-    ``spread`` of one pair's difference (normal approximation)."""
-    return float(stats.norm.sf(z - threshold / (spread / seeds**0.5)))
 
 
 def perform(
@@ -192,13 +169,31 @@ def perform(
             report(len(found) + len(failures), len(calls))
     if failures:
         raise failures[0]
+    return gathered(experiment, effort, todo, [found[i] for i in range(len(todo))], sum(r.tokens for r in runs))
+
+
+def gathered(
+    experiment: Experiment, effort: str, todo: list[tuple[str, int]], found: list[xarray.Dataset], tokens: int
+) -> Outcome:
+    """The outcome of finished runs, numbers to six digits."""
     steps: dict[str, list[int]] = {}
     curves: dict[str, dict[int, list[float]]] = {arm: {} for arm in experiment.arms}
-    for i, (arm, seed) in enumerate(todo):
-        steps[arm] = [int(s) for s in found[i]["evaluated"]]
-        curves[arm][seed] = [float(x) for x in found[i]["held_out_loss"]]
-    seconds = sum(float(d.attrs["seconds"]) for d in found.values())
-    return Outcome(experiment.id, effort, steps, curves, sum(r.tokens for r in runs), seconds, provenance())
+    metrics: dict[str, dict[str, dict[int, list[float]]]] = {
+        c.metric: {arm: {} for arm in experiment.arms} for c in experiment.contrasts if c.metric != LOSS
+    }
+    for (arm, seed), dataset in zip(todo, found, strict=True):
+        steps[arm] = [int(s) for s in dataset["evaluated"]]
+        curves[arm][seed] = rounded(dataset["held_out_loss"])
+        for metric, of in metrics.items():
+            if "quantity" in dataset.coords and metric in dataset["quantity"]:
+                of[arm][seed] = rounded(dataset["measured"].sel(quantity=metric))
+    seconds = round(sum(float(d.attrs["seconds"]) for d in found), 1)
+    return Outcome(experiment.id, effort, steps, curves, tokens, seconds, provenance(), metrics)
+
+
+def rounded(numbers: xarray.DataArray) -> list[float]:
+    """To six digits."""
+    return [float(f"{float(x):.6g}") for x in numbers]
 
 
 def _train(run: Run, folder: Path, device: str) -> xarray.Dataset:
@@ -210,7 +205,7 @@ def _train(run: Run, folder: Path, device: str) -> xarray.Dataset:
 def store(outcome: Outcome, path: Path) -> None:
     """Write an outcome as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, asdict(outcome))
+    write_text(path, json.dumps(plain(asdict(outcome)), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def stored(path: Path) -> Outcome:
@@ -222,10 +217,16 @@ def stored(path: Path) -> Outcome:
     """
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        fields["curves"] = {arm: {int(s): c for s, c in runs.items()} for arm, runs in fields["curves"].items()}
+        fields["curves"] = _by_seed(fields["curves"])
+        fields["metrics"] = {metric: _by_seed(arms) for metric, arms in fields.get("metrics", {}).items()}
         return Outcome(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path}: no stored outcome of an experiment ({error})") from error
+
+
+def _by_seed(arms: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Sequence[float]]]:
+    """Seeds as numbers: JSON has texts for them."""
+    return {arm: {int(seed): curve for seed, curve in runs.items()} for arm, runs in arms.items()}
 
 
 def committed(experiment: Experiment) -> Outcome | None:

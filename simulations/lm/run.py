@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +18,14 @@ from simulations.lm.architecture import Architecture, architecture
 from simulations.lm.data import Source, find_source
 from simulations.lm.model import Decoder, count_parameters
 from simulations.models import attach, iwd_param_groups, multipliers, split_for_muon
+from simulations.models.decay import WEIGHTS
 from simulations.models.groups import ParamGroups
 from simulations.runs import key_of
 
-OPTIMIZERS = ("adamw", "muon")
+OPTIMIZERS = ("adamw", "muon", "sgd", "momentum")
+STARTS = ("ones", "mup")
+LATER = ("measures", "scale_lr", "multipliers_on", "multiplier_start", "rescaled", "rescale")
+"""Fields of a run that came later: at their defaults they are not part of its key, so that older runs keep theirs."""
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -33,7 +40,8 @@ class Run:
     design : of the scale vectors: ``none`` (scales stay where they start, at 1), ``standard``, or what `attach` takes,
         such as ``HG+DNP+OR``.
     multipliers : ``none`` or what `attach` takes: ``scalar``, ``row``, ``column``, ``row+column``.
-    optimizer, lr, betas, weight_decay : ``adamw``, or ``muon`` for hidden matrices with AdamW on the rest.
+    optimizer, lr, betas, weight_decay : ``adamw``, or ``muon`` for hidden matrices with AdamW on the rest; ``sgd``, and
+        ``momentum`` (heavy ball, of the first of ``betas``), both with the decay as part of the gradient.
     scales : which norm scales decay: ``iwd`` (those of input norms), ``none``, ``all``, or ``output`` (the others).
     multiplier_decay : weight decay of multipliers.
     schedule, warmup, steps : factors of the learning rate; warm-up steps; steps in all.
@@ -43,6 +51,13 @@ class Run:
     precision : of the forward pass, ``float32`` or ``bfloat16`` (autocast).
     compile : whether torch compiles the model.
     seed : of the initial weights and of the order of the data.
+    measures : names in `measures.MEASURES` of what is measured at every evaluation after the start.
+    scale_lr : factor on the learning rate of norm scales and multipliers.
+    multipliers_on : regular expression of the parameters that get multipliers; empty: as `attach` chooses.
+    multiplier_start : ``ones``, or ``mup``: such that a matrix of fan-in d at its noise–decay equilibrium has effective
+        entries of rms 1/√d, the head 1/d.
+    rescaled, rescale : regular expression of matrices and a factor k: their learning rate is k times the run's and
+        their decay 1/k times, so that their equilibrium size √(η/2λ) is k times as large and as fast to reach.
     """
 
     architecture: Architecture
@@ -68,6 +83,12 @@ class Run:
     precision: str = "float32"
     compile: bool = False
     seed: int = 0
+    measures: tuple[str, ...] = ()
+    scale_lr: float = 1.0
+    multipliers_on: str = ""
+    multiplier_start: str = "ones"
+    rescaled: str = ""
+    rescale: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises ValueError for a name that is not known or a number out of range."""
@@ -75,19 +96,27 @@ class Run:
             ("optimizer", OPTIMIZERS),
             ("precision", tuple(PRECISIONS)),
             ("schedule", tuple(SCHEDULES)),
+            ("multiplier_start", STARTS),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected one of {', '.join(known)}")
         for name in ("steps", "batch", "accumulate", "length", "evaluations", "held_out"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: expected >= 1")
-        if not self.lr > 0:
-            raise ValueError(f"lr={self.lr}: expected > 0")
+        for name in ("lr", "scale_lr", "rescale"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}={getattr(self, name)}: expected > 0")
         for name in ("weight_decay", "multiplier_decay", "clip", "seed"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)}: expected >= 0")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas}: expected two numbers in [0, 1)")
+        if self.measures:
+            from simulations.lm.measures import MEASURES  # it imports this module
+
+            for name in self.measures:
+                if name not in MEASURES:
+                    raise ValueError(f"measures={name!r}: expected names among {', '.join(MEASURES)}")
         if self.batch % self.accumulate:
             raise ValueError(f"accumulate={self.accumulate}: expected a divisor of batch={self.batch}")
         if not 0 <= self.warmup <= self.steps:
@@ -98,7 +127,9 @@ class Run:
     @property
     def key(self) -> str:
         """A hash of everything above: runs of one key do the same."""
-        return key_of(asdict(self))
+        defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}
+        content = {n: x for n, x in asdict(self).items() if n not in LATER or x != defaults[n]}
+        return key_of(content)
 
     @property
     def tokens(self) -> int:
@@ -144,15 +175,35 @@ def set_up(run: Run, device: torch.device | str = "cpu") -> Laboratory:
     example = source.batch(run.seed, 0, 2, min(run.length, 16))[0].to(device)
     design = [part for part in (run.design, run.multipliers) if part not in ("none", "standard")]
     if design:
-        attach(model, "+".join(design), example, changes_function="dnp" in run.design.lower())
+        chosen = partial(_matches, run.multipliers_on) if run.multipliers_on else None
+        attach(model, "+".join(design), example, where=chosen, changes_function="dnp" in run.design.lower())
     if run.design == "none":
         freeze_norms(model, example)
     groups = iwd_param_groups(
         model, example, weight_decay=run.weight_decay, scales=run.scales, multiplier_decay=run.multiplier_decay
     )
+    if run.multiplier_start == "mup":
+        start_like_mup(run, model)
     return Laboratory(
         run, model, source, groups, make_optimizers(run, groups), SCHEDULES[run.schedule](run.steps, run.warmup)
     )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return re.search(pattern, name) is not None
+
+
+def start_like_mup(run: Run, model: nn.Module) -> None:
+    """Start scalar multipliers so that effective matrices have µP's sizes once their entries are at equilibrium."""
+    at_rest = math.sqrt(run.lr / (2 * run.weight_decay))
+    named = dict(model.named_parameters())
+    for name, multiplier in multipliers(model).items():
+        if multiplier.kind != "scalar":
+            raise ValueError(f"multiplier_start='mup' with a {multiplier.kind} multiplier: expected scalar ones only")
+        fan_in = named[name.replace(".0.vector.value", ".original")].shape[-1]
+        size = 1 / fan_in if multiplier.parameter.startswith("head.") else 1 / math.sqrt(fan_in)
+        with torch.no_grad():
+            named[name].fill_(size / at_rest)
 
 
 def freeze_norms(model: nn.Module, example: Tensor) -> None:
@@ -166,13 +217,39 @@ def freeze_norms(model: nn.Module, example: Tensor) -> None:
 
 
 def make_optimizers(run: Run, groups: ParamGroups) -> list[torch.optim.Optimizer]:
-    """AdamW for all groups, or Muon for hidden matrices (its steps scaled to AdamW's rms) and AdamW for the rest."""
+    """The run's optimizers; ``lr_factor`` of a group multiplies the learning rate at every step.
+
+    Muon moves hidden matrices, its steps scaled to AdamW's rms, and AdamW the rest.
+    """
     options: dict[str, Any] = {"lr": run.lr, "betas": run.betas, "weight_decay": 0.0}
     if run.optimizer == "adamw":
-        return [torch.optim.AdamW(list(groups), fused=True, **options)]
+        return [torch.optim.AdamW(_adjusted(run, groups), fused=True, **options)]
+    if run.optimizer in ("sgd", "momentum"):
+        momentum = run.betas[0] if run.optimizer == "momentum" else 0.0
+        return [torch.optim.SGD(_adjusted(run, groups), lr=run.lr, momentum=momentum)]
     hidden, rest = split_for_muon(groups)
-    muon = torch.optim.Muon(list(hidden), lr=run.lr, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(list(rest), fused=True, **options)]
+    muon = torch.optim.Muon(_adjusted(run, hidden), lr=run.lr, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    return [muon, torch.optim.AdamW(_adjusted(run, rest), fused=True, **options)]
+
+
+def _adjusted(run: Run, groups: ParamGroups) -> list[dict[str, Any]]:
+    """The groups, those parameters apart whose learning rate or decay a run changes."""
+    found: list[dict[str, Any]] = []
+    for group in groups:
+        apart: dict[tuple[float, float], dict[str, Any]] = {}
+        for name, parameter in zip(group["param_names"], group["params"], strict=True):
+            factor, share = 1.0, 1.0
+            if groups.members[name].kind not in WEIGHTS:
+                factor = run.scale_lr
+            elif run.rescaled and _matches(run.rescaled, name):
+                factor, share = run.rescale, 1 / run.rescale
+            decay = group["weight_decay"] * share
+            adjusted = {**group, "params": [], "param_names": [], "weight_decay": decay, "lr_factor": factor}
+            into = apart.setdefault((factor, share), adjusted)
+            into["params"].append(parameter)
+            into["param_names"].append(name)
+        found += apart.values()
+    return found
 
 
 def widened(run: Run) -> Run:

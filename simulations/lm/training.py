@@ -18,6 +18,7 @@ import torch.distributed as dist
 import xarray
 from torch import Tensor, nn
 
+from simulations.lm.measures import measure
 from simulations.lm.run import PRECISIONS, Laboratory, Run, set_up
 from simulations.runs import RunStore, label
 from simulations.store import seal, set_aside, unseal, write_bytes
@@ -60,6 +61,7 @@ def train(
     held_out_loss ``(evaluation)`` : at steps ``evaluated``, from 0 (the start) to the last.
     gradient_norm ``(step)`` : before clipping, of the parameters that count in it.
     rms ``(evaluation, parameter)`` : of every trainable parameter.
+    measured ``(later, quantity)`` : what the run's measures give at every evaluation but the first, if it has any.
     The attributes hold its parameter counts and what `label` says of a run.
 
     Raises
@@ -148,7 +150,7 @@ def _step(
         raise Diverged(f"step {step}: {_where_not_finite(lab.model, total)}")
     for optimizer in lab.optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = run.lr * float(lab.factors[step])
+            group["lr"] = run.lr * group.get("lr_factor", 1.0) * float(lab.factors[step])
         optimizer.step()
         optimizer.zero_grad()
     return float(total), float(norm)
@@ -173,6 +175,7 @@ class _Course:
         self.norm: list[float] = []
         self.held_out: list[float] = []
         self.rms: list[list[float]] = []
+        self.measured: list[dict[str, float]] = []
 
     def evaluate_if_due(self) -> None:
         """The mean loss on the run's held-out batches, which are the same at every time, and every parameter's rms."""
@@ -187,6 +190,8 @@ class _Course:
                 losses.append(self.lab.model.loss(tokens.to(device), targets.to(device))[0])  # type: ignore[operator]
             self.rms.append([float(named[n].square().mean().sqrt()) for n in self.names])
         self.held_out.append(float(torch.stack(losses).mean()))
+        if run.measures and self.step > 0:
+            self.measured.append(measure(self.lab, self.step))
 
     def take(self, step: int, measured: tuple[float, float]) -> None:
         self.loss.append(measured[0])
@@ -226,7 +231,8 @@ class _Course:
         return True
 
     def _record(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("step", "loss", "norm", "held_out", "rms")}
+        names = ("step", "loss", "norm", "held_out", "rms", *(("measured",) if self.lab.run.measures else ()))
+        return {name: getattr(self, name) for name in names}
 
     def forget(self) -> None:
         if self.path is not None:
@@ -250,4 +256,8 @@ class _Course:
                 "trained_parameters": trained,
             },
         )
+        if self.measured:
+            quantities = list(self.measured[0])
+            found["measured"] = (("later", "quantity"), [[m[q] for q in quantities] for m in self.measured])
+            found = found.assign_coords(later=self.due[1:], quantity=quantities)
         return label(found, key=run.key, task="train", settings=asdict(run), seconds=seconds, result="held_out_loss")

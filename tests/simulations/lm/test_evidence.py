@@ -7,11 +7,12 @@ import pytest
 
 from scalevec_theory.claim import NotRun, Setting
 from simulations.lm import evidence as module
+from simulations.lm.contrast import difference
 from simulations.lm.evidence import contrast_scope, evidence
-from simulations.lm.experiment import Contrast, Outcome
+from simulations.lm.experiment import Outcome
 from simulations.lm.experiments import EXPERIMENTS
 
-CONTRAST = Contrast("x", "a", "b", 0.02)
+CONTRAST = difference("x", "a", "b", 0.02)
 E = EXPERIMENTS["removal"]
 
 
@@ -32,9 +33,17 @@ def test_clear_differences_decide_and_unclear_ones_do_not():
 
 def test_a_small_difference_is_below_a_bound_only_if_it_is_known_well_enough():
     known = [0.001, -0.001, 0.0005, -0.0005]
-    assert evidence(made(known), E, CONTRAST, below=0.01).supports is True
-    assert evidence(made([10 * x for x in known]), E, CONTRAST, below=0.01).supports is None
-    assert evidence(made([0.1, 0.11, 0.1, 0.1]), E, CONTRAST, below=0.01).supports is False
+    assert evidence(made(known), E, CONTRAST, within=(-0.01, 0.01)).supports is True
+    assert evidence(made([10 * x for x in known]), E, CONTRAST, within=(-0.01, 0.01)).supports is None
+    assert evidence(made([0.1, 0.11, 0.1, 0.1]), E, CONTRAST, within=(-0.01, 0.01)).supports is False
+
+
+def test_a_value_is_inside_outside_or_at_the_edge_of_an_interval():
+    near = [0.100, 0.101, 0.099, 0.100]
+    assert evidence(made(near), E, CONTRAST, (0.05, 0.15)).supports is True
+    assert evidence(made(near), E, CONTRAST, (0.0, 0.05)).supports is False
+    assert evidence(made(near), E, CONTRAST, (0.15, 0.2)).supports is False
+    assert evidence(made(near), E, CONTRAST, (0.1, 0.2)).supports is None
 
 
 def test_few_pairs_need_a_wider_band():
@@ -53,7 +62,7 @@ def test_the_detail_says_what_it_is_worth_and_what_the_paper_has():
 def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
     contrast = E.contrasts[0]
     curves = {
-        arm: {s: [3.0, 1 + 0.1 * (arm == contrast.better) + 1e-3 * s * (arm == "with")] for s in range(4)}
+        arm: {s: [3.0, 1 + 0.1 * (arm == contrast.pair[1]) + 1e-3 * s * (arm == "with")] for s in range(4)}
         for arm in E.arms
     }
     outcome = Outcome(E.id, "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from simulations.lm.commands import split_settings
+from simulations.lm.contrast import difference, mean, power, ratio, slope
+from simulations.lm.evidence import evidence
 from simulations.lm.experiment import (
     OUTCOMES,
-    Contrast,
     Experiment,
     Outcome,
     perform,
-    power,
     store,
     stored,
     tokens_to_reach,
@@ -29,14 +30,29 @@ PLANTED = Experiment(
     "Is an effect found that is there, and none where there is none?",
     "made up",
     "llama",
-    {"fast": {}, "slow": {"lr": 1e-3}, "same": {"clip_multipliers": False}},
-    (Contrast("known", "slow", "fast"), Contrast("nothing", "same", "fast"), Contrast("reversed", "fast", "slow")),
+    {
+        "fast": {},
+        "slow": {"lr": 1e-3},
+        "same": {"clip_multipliers": False},
+        "still": {"lr": 1e-9},
+        "large-gate": {"rescaled": "gate", "rescale": 4.0},
+    },
+    (
+        difference("known", "slow", "fast"),
+        difference("nothing", "same", "fast"),
+        difference("reversed", "fast", "slow"),
+        slope("known-slope", {"fast": 1.0, "large-gate": 4.0}, "branches.gate_up", (0.2, math.inf)),
+        slope("no-slope", {"fast": 1.0, "same": 4.0}, "branches.gate_up", (-0.01, 0.01)),
+        ratio("known-ratio", "large-gate", "branches.gate_up", (0.2, math.inf)),
+        ratio("no-ratio", "still", "branches.gate_up", (1.0, math.inf)),
+    ),
     threshold=0.1,
-    steps=(30, 30, 30),
+    steps=(20, 20, 20),
     seeds=(3, 3, 3),
     sizes=SIZES,
-    settings=SETTINGS,
+    settings={**SETTINGS, "measures": ("branches",)},
 )
+BY_NAME = {c.name: c for c in PLANTED.contrasts}
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +61,65 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_a_known_effect_is_found_and_has_its_sign(outcome):
-    known, reverse = (outcome.estimate(c) for c in (PLANTED.contrasts[0], PLANTED.contrasts[2]))
-    assert known.low > 0 and known.difference == -reverse.difference and reverse.high < 0
+    known, reverse = (outcome.estimate(BY_NAME[name]) for name in ("known", "reversed"))
+    assert known.low > 0 and known.value == -reverse.value and reverse.high < 0
     assert 0 < known.efficiency < 1 and np.isnan(reverse.efficiency)
 
 
 def test_no_effect_is_zero(outcome):
-    nothing = outcome.estimate(PLANTED.contrasts[1])
-    assert nothing.difference == nothing.low == nothing.high == 0 and nothing.efficiency == 1
+    nothing = outcome.estimate(BY_NAME["nothing"])
+    assert nothing.value == nothing.low == nothing.high == 0 and nothing.efficiency == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "supports"),
+    [
+        ("known", True),
+        ("reversed", False),
+        ("nothing", None),
+        ("known-slope", True),
+        ("no-slope", True),
+        ("known-ratio", True),
+        ("no-ratio", False),
+    ],
+)
+def test_every_kind_of_contrast_finds_what_is_planted_and_nothing_else(outcome, name, supports):
+    assert evidence(outcome, PLANTED, BY_NAME[name]).supports is supports
+
+
+def test_an_effect_of_unclear_size_is_neither_inside_nor_outside(outcome):
+    known = outcome.estimate(BY_NAME["known-ratio"])
+    assert evidence(outcome, PLANTED, BY_NAME["known-ratio"], (known.value, math.inf)).supports is None
+    assert abs(outcome.estimate(BY_NAME["no-ratio"]).value) < 0.1
+
+
+def test_slopes_are_those_of_least_squares():
+    at = {"a": 16.0, "b": 32.0, "c": 128.0}
+    values = {"a": 3.0, "b": 1.0, "c": 0.5}
+    metrics = {"m": {arm: {s: [9.0, x * (1 + s)] for s in range(2)} for arm, x in values.items()}}
+    made = Outcome("made", "full", {}, {}, 0, 0.0, {}, metrics)
+    expected = np.polyfit(np.log(list(at.values())), np.log(list(values.values())), 1)[0]
+    assert made.estimate(slope("x", at, "m", (-2, 0))).value == pytest.approx(expected)
+    with pytest.raises(ValueError, match=r"contrast 'x': arms at .*; expected two different places or more"):
+        slope("x", {"a": 1.0, "b": 1.0}, "m", (-2, 0))
+
+
+def test_a_number_without_a_logarithm_is_named():
+    made = Outcome("made", "full", {}, {}, 0, 0.0, {}, {"m": {"a": {0: [0.0], 1: [1.0]}}})
+    with pytest.raises(ValueError, match=r"made:x: m = 0.0 has no logarithm"):
+        made.estimate(ratio("x", "a", "m", (0, 1)))
+
+
+def test_contrasts_in_words():
+    assert difference("x", "a", "b").formula == "a − b"
+    assert slope("x", {"a": 1.0, "b": math.e}, "m", (0, 1)).formula == "log m: − a + b"
+    assert ratio("x", "a", "m", (0, 1)).formula == "log m of a"
+    assert [c.question for c in (difference("x", "a", "b"), ratio("x", "a", "m", (0, 1)))] == ["> 0", "0 to 1"]
+    assert mean("x", "a", "m", (-math.inf, 1)).question == "< 1"
+
+
+def test_older_runs_keep_their_keys():
+    assert EXPERIMENTS["removal"].run("with", 0, "full").key == "fa24c00896f1faa2"
 
 
 def test_what_is_stored_is_what_was_found(outcome, tmp_path: Path):
@@ -69,7 +136,7 @@ def test_intervals_hold_what_they_say():
     for _ in range(400):
         curves = {"a": {s: [x] for s, x in enumerate(rng.normal(0.3, 1, 5))}, "b": {s: [0.0] for s in range(5)}}
         made = Outcome("made", "full", {"a": [1], "b": [1]}, curves, 0, 0.0, {})
-        found = made.estimate(Contrast("x", "a", "b"))
+        found = made.estimate(difference("x", "a", "b"))
         inside += found.low <= 0.3 <= found.high
     assert 0.92 < inside / 400 < 0.98
 
@@ -77,7 +144,7 @@ def test_intervals_hold_what_they_say():
 def test_one_pair_is_no_estimate():
     made = Outcome("made", "full", {"a": [1], "b": [1]}, {"a": {0: [1.0]}, "b": {0: [0.0], 1: [0.0]}}, 0, 0.0, {})
     with pytest.raises(ValueError, match="made:x: 1 pairs of runs; expected two or more"):
-        made.estimate(Contrast("x", "a", "b"))
+        made.estimate(difference("x", "a", "b"))
 
 
 def test_tokens_to_reach_interpolates():
@@ -110,12 +177,12 @@ def test_every_experiment_asks_for_runs_that_can_be_made(effort):
 def test_quick_effort_runs(tmp_path: Path):
     e = EXPERIMENTS["iwd"]
     found = perform(e, "quick", tmp_path)
-    assert all(np.isfinite(found.estimate(contrast).difference) for contrast in e.contrasts)
+    assert all(np.isfinite(found.estimate(contrast).value) for contrast in e.contrasts)
 
 
 def test_a_contrast_of_nothing_is_refused():
     with pytest.raises(ValueError, match="contrast 'x': no arm 'b'; expected one of a"):
-        Experiment("e", "", "", "llama", {"a": {}}, (Contrast("x", "a", "b"),), 1, (1,) * 3, (2,) * 3, {}, {})
+        Experiment("e", "", "", "llama", {"a": {}}, (difference("x", "a", "b"),), 1, (1,) * 3, (2,) * 3, {}, {})
 
 
 def test_settings_are_sorted_into_sizes_and_settings():

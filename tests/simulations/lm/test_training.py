@@ -187,6 +187,49 @@ def test_multipliers_can_be_left_out_of_clipping():
     assert len(inside.clipped()) - len(outside.clipped()) == len(multipliers(inside.model)) > 0
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_is_what_torch_does_by_hand(momentum):
+    run = tiny(optimizer="momentum" if momentum else "sgd", lr=0.1, weight_decay=0.5, steps=4, warmup=0, clip=0)
+    source, model = find_source(run.data), Decoder(run.architecture, run.seed)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    scales = [p for p in model.parameters() if p.ndim == 1]
+    optimizer = torch.optim.SGD([{"params": matrices + scales, "weight_decay": 0.5}], lr=run.lr, momentum=momentum)
+    for step, factor in enumerate(SCHEDULES["cosine"](run.steps, 0)):
+        optimizer.param_groups[0]["lr"] = run.lr * factor
+        model.loss(*source.batch(run.seed, step, run.batch, run.length))[1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    rms = [float(p.detach().square().mean().sqrt()) for p in model.parameters()]
+    assert np.allclose(train(run)["rms"][-1], rms, rtol=1e-4)
+
+
+def test_scales_and_chosen_matrices_have_their_own_rates_and_decay():
+    run = tiny(
+        scale_lr=5.0, rescaled="feed_forward", rescale=4.0, weight_decay=0.5, multipliers="row", optimizer="muon"
+    )
+    lab = set_up(run)
+    groups = [g for o in lab.optimizers for g in o.param_groups]
+    found = {name: (g["lr_factor"], g["weight_decay"]) for g in groups for name in g["param_names"]}
+    assert set(found) == {n for n, p in lab.model.named_parameters() if p.requires_grad}
+    for name, pair in found.items():
+        vector = dict(lab.model.named_parameters())[name].ndim == 1
+        scale = 2e-3 if name in multipliers(lab.model) else 0.5
+        assert pair == ((5.0, scale) if vector else (4.0, 0.125) if "feed_forward" in name else (1.0, 0.5)), name
+
+
+def test_multipliers_stand_where_they_are_asked_for_and_start_like_mup():
+    run = tiny(multipliers="scalar", multipliers_on="up|head", multiplier_start="mup", lr=2e-2, weight_decay=0.5)
+    lab = set_up(run)
+    named = dict(lab.model.named_parameters())
+    found = {m.parameter: float(named[n].detach()) * np.sqrt(0.02) for n, m in multipliers(lab.model).items()}
+    assert {"head.weight", "layers.0.feed_forward.up.weight"} <= set(found) and len(found) == 3
+    assert found["head.weight"] == pytest.approx(1 / 16) and found["layers.1.feed_forward.up.weight"] == pytest.approx(
+        1 / 4
+    )
+    with pytest.raises(ValueError, match="multiplier_start='mup' with a row multiplier: expected scalar ones only"):
+        set_up(replace(run, multipliers="row"))
+
+
 def test_no_loss_is_below_the_entropy_of_its_source():
     found = train(tiny(steps=150, lr=1e-2, batch=16, held_out=8))
     assert float(found.attrs["entropy"]) < found["held_out_loss"][-1] < 0.8 * np.log(8)
@@ -213,7 +256,10 @@ def test_provenance_and_run_are_stored():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"optimizer": "sgd"}, "optimizer='sgd': expected one of adamw, muon"),
+        ({"optimizer": "adam"}, "optimizer='adam': expected one of adamw, muon, sgd, momentum"),
+        ({"rescale": 0}, "rescale=0: expected > 0"),
+        ({"measures": ("size",)}, "measures='size': expected names among abm, alignment"),
+        ({"multiplier_start": "zero"}, "multiplier_start='zero': expected one of ones, mup"),
         ({"steps": 0}, "steps=0: expected >= 1"),
         ({"lr": 0}, "lr=0: expected > 0"),
         ({"weight_decay": -1}, "weight_decay=-1: expected >= 0"),

@@ -84,6 +84,7 @@ def experiment(
     """
     from scalevec_theory.flow import check_device
     from simulations.lm.experiment import perform, store
+    from simulations.lm.scaling import compute_multiplier
     from simulations.parallel import cores
     from simulations.store import check_writable
     from simulations.tables import console, progress
@@ -100,6 +101,12 @@ def experiment(
         with progress(e.id) as tell:
             outcome = perform(e, effort, runs, jobs=cores() if jobs is None else jobs, device=device, report=tell)
         out.print(outcome_table(e, outcome))
+        if e.scaling is not None:
+            found = compute_multiplier(e, outcome)
+            out.print(
+                f"compute multiplier {found.value:.3f}, bootstrap interval {found.low:.3f} to {found.high:.3f}; law of "
+                f"exponent {found.exponent:.3f}, departures up to {found.residual:.4f} nats per token"
+            )
         out.print()
         if json_file is not None:
             store(outcome, json_file)

@@ -18,6 +18,7 @@ import xarray
 
 from simulations.lm.contrast import LOSS, Contrast, Estimate, estimated
 from simulations.lm.run import Run, make_run, widened
+from simulations.lm.scaling import Scaling
 from simulations.lm.training import train
 from simulations.parallel import Call, run_parallel
 from simulations.provenance import provenance
@@ -41,6 +42,7 @@ class Experiment:
         ``stretch`` multiplies the number of steps.
     contrasts : what is compared.
     threshold : the smallest value that would matter; of a loss in nats per token.
+    scaling : which arms a scaling law is fitted to, if any.
     steps, seeds : by effort, (quick, standard, full).  No run is added after a look at the result.
     """
 
@@ -55,6 +57,7 @@ class Experiment:
     seeds: tuple[int, int, int]
     sizes: Mapping[str, Any]
     settings: Mapping[str, Any]
+    scaling: Scaling | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a contrast of an arm that is not there."""

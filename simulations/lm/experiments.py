@@ -9,14 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
-from simulations.lm.contrast import difference
+from simulations.lm.contrast import Contrast, difference
 from simulations.lm.experiment import Experiment
 from simulations.lm.mechanisms import MECHANISMS, PAPER_A, PAPER_B
+from simulations.lm.scaling import Scaling
 
 SIZES = {"width": 64, "layers": 4, "heads": 4, "hidden": 176}
 SETTINGS = {"lr": 3e-3, "weight_decay": 0.1, "batch": 16, "length": 128, "held_out": 16, "compile": True}
 UNIFIED = "HG+DNP+OR"
+
+GROWTH = {32: 0.14, 48: 0.3, 64: 0.5, 96: 1.07}
+"""Widths, and steps as a share of the others' such that every size reads about 1.8 tokens for each parameter."""
+
+_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "muon": {"optimizer": "muon"},
+    "wsd": {"schedule": "wsd"},
+    "moe": {"family": "moe", "sizes": {"hidden": 88}, "compile": False},
+    "moe-muon": {"family": "moe", "sizes": {"hidden": 88}, "compile": False, "optimizer": "muon"},
+}
+_DESIGNS: Mapping[str, Mapping[str, Any]] = {"standard": {"scales": "none"}, "unified": {"design": UNIFIED}}
 
 _experiment = partial(Experiment, threshold=0.005, steps=(6, 100, 400), seeds=(2, 4, 8), sizes=SIZES, settings=SETTINGS)
 _ALL = (
@@ -103,6 +116,44 @@ _ALL = (
             difference("muon-vector", "muon", "muon-vector"),
         ),
         settings={**SETTINGS, "clip_multipliers": False},
+    ),
+    _experiment(
+        "unified",
+        "Does the unified design lower the loss under Muon, with a WSD schedule, and on a mixture of experts?",
+        PAPER_A,
+        "llama",
+        {
+            f"{setting}-{design}": {**changes, **chosen, "stretch": 0.5}
+            for setting, changes in _SETTINGS.items()
+            for design, chosen in _DESIGNS.items()
+        },
+        (
+            difference("muon", "muon-standard", "muon-unified", 0.015),
+            difference("wsd", "wsd-standard", "wsd-unified", 0.015),
+            difference("moe", "moe-standard", "moe-unified", 0.02),
+            difference("moe-muon", "moe-muon-standard", "moe-muon-unified"),
+        ),
+        seeds=(2, 4, 6),
+    ),
+    _experiment(
+        "scaling",
+        "How much compute is the unified design worth, and does its gain grow with size?",
+        PAPER_A,
+        "llama",
+        {
+            f"{design}-{width}": {
+                **chosen,
+                "sizes": {"width": width, "heads": width // 16, "hidden": 11 * width // 4},
+                "stretch": stretch,
+            }
+            for design, chosen in _DESIGNS.items()
+            for width, stretch in GROWTH.items()
+        },
+        (
+            *(difference(f"width-{w}", f"standard-{w}", f"unified-{w}") for w in GROWTH),
+            Contrast("grows", {"standard-96": 1.0, "unified-96": -1.0, "standard-32": -1.0, "unified-32": 1.0}),
+        ),
+        scaling=Scaling(tuple(f"standard-{w}" for w in GROWTH), tuple(f"unified-{w}" for w in GROWTH)),
     ),
 )
 

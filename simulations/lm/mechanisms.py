@@ -249,4 +249,16 @@ MECHANISMS = (
         ),
         settings={"weight_decay": 0.0, "clip": 0.0, "schedule": "constant", "measures": ("conserved",)},
     ),
+    _experiment(
+        id="curvature",
+        question="Does decay on norm scales lower the curvature along training, and allow larger steps?",
+        source=PAPER_A,
+        arms={"without": {"scales": "none"}, "with": {"scales": "all"}},
+        contrasts=(
+            difference("eigenvalue", "without", "with", metric="sharpness.eigenvalue", logarithm=True),
+            difference("step", "with", "without", metric="sharpness.step", logarithm=True),
+            difference("loss", "without", "with"),
+        ),
+        settings={"measures": ("sharpness",)},
+    ),
 )

@@ -1,0 +1,118 @@
+"""A scaling law L = E + A C^−a of the loss in the compute, and how much compute a design is worth by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from simulations.lm.contrast import CONFIDENCE
+from simulations.lm.model import count_parameters
+
+if TYPE_CHECKING:
+    from simulations.lm.experiment import Experiment, Outcome
+
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Arms of an experiment by growing size: those the law is fitted to, and those that are measured by it."""
+
+    base: tuple[str, ...]
+    improved: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for fewer than four sizes: three leave nothing to judge the law's three parameters by."""
+        if len(self.base) < 4 or len(self.base) != len(self.improved):
+            raise ValueError(f"scaling: {len(self.base)} and {len(self.improved)} sizes; expected four or more of each")
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """The base's compute for the loss of the improved arms over theirs: geometric mean over sizes, and its interval.
+
+    ``residual`` is the largest departure of the base's mean losses from the law, in nats per token.
+    """
+
+    value: float
+    low: float
+    high: float
+    exponent: float
+    residual: float
+
+
+def fitted(compute: np.ndarray, loss: np.ndarray, near: np.ndarray | None = None) -> np.ndarray:
+    """(E, A, a) of least squares in the logarithm of the loss, all above 0; compute counts in its geometric mean.
+
+    Parameters
+    ----------
+    compute, loss : ``(sizes,)``.
+    near : parameters to start from; None: several starts, of which the best fit counts.
+    """
+    x, y = np.log(compute / _unit(compute)), np.log(loss)
+
+    def residuals(p: np.ndarray) -> np.ndarray:
+        return np.logaddexp(p[0], p[1] - np.exp(p[2]) * x) - y
+
+    middle = float(y.mean())
+    starts = (
+        [np.log(near)]
+        if near is not None
+        else [(middle + math.log(share), middle + math.log1p(-share), math.log(0.3)) for share in (0.1, 0.5, 0.8)]
+    )
+    best = min((least_squares(residuals, start) for start in starts), key=lambda found: found.cost)
+    return np.exp(best.x)
+
+
+def multiplier(compute: np.ndarray, base: np.ndarray, improved: np.ndarray, near: np.ndarray | None = None) -> float:
+    """Geometric mean over sizes of the compute at which the base's law has the improved loss, over that of its own.
+
+    So the law's departures from the base's losses cancel.  It is infinite if a loss is not above the law's limit E.
+
+    Parameters
+    ----------
+    compute, base, improved : ``(sizes,)``.
+    """
+    limit, _, exponent = fitted(compute, base, near)
+    if not np.all(np.minimum(base, improved) > limit):
+        return math.inf
+    return float(np.exp(np.mean(np.log((base - limit) / (improved - limit)) / exponent)))
+
+
+def compute_multiplier(experiment: Experiment, outcome: Outcome, draws: int = DRAWS) -> Multiplier:
+    """The multiplier of the mean losses, with a bootstrap interval over seeds, which are drawn in pairs.
+
+    Raises
+    ------
+    ValueError : an experiment without sizes.
+    """
+    scaling = experiment.scaling
+    if scaling is None:
+        raise ValueError(f"{experiment.id}: expected an experiment that says which of its arms are sizes")
+    runs = [experiment.run(arm, 0, outcome.effort) for arm in scaling.base]
+    compute = np.array([6.0 * count_parameters(r.architecture) * r.tokens for r in runs])
+    seeds = sorted(set.intersection(*(set(outcome.curves[a]) for a in (*scaling.base, *scaling.improved))))
+    base, improved = (_losses(outcome, arms, seeds) for arms in (scaling.base, scaling.improved))
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(0, len(seeds), len(seeds)) for _ in range(draws)]
+    law = fitted(compute, base.mean(1))
+    values = [multiplier(compute, base[:, d].mean(1), improved[:, d].mean(1), law) for d in drawn]
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values, [tail, 1 - tail], method="nearest")
+    losses = law[0] + law[1] * (compute / _unit(compute)) ** -law[2]
+    value = multiplier(compute, base.mean(1), improved.mean(1), law)
+    return Multiplier(value, float(low), float(high), float(law[2]), float(np.abs(losses - base.mean(1)).max()))
+
+
+def _losses(outcome: Outcome, arms: Sequence[str], seeds: Sequence[int]) -> np.ndarray:
+    """Final losses, ``(sizes, seeds)``."""
+    return np.array([[outcome.curves[arm][seed][-1] for seed in seeds] for arm in arms])
+
+
+def _unit(compute: np.ndarray) -> float:
+    return float(np.exp(np.log(compute).mean()))

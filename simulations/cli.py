@@ -16,6 +16,8 @@ import click
 from simulations.audit import audit
 from simulations.equilibrium import equilibrium
 from simulations.lm.commands import experiment, train
+from simulations.runs_command import runs
+from simulations.sweep_command import sweep
 
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130
@@ -66,7 +68,7 @@ def _end() -> None:
 
 
 def _say_interrupted() -> None:
-    click.echo("scalevec: interrupted; scopes that were finished are stored", err=True)
+    click.echo("scalevec: interrupted; what was finished is stored", err=True)
 
 
 def _complain(message: str) -> int:
@@ -266,6 +268,8 @@ main.add_command(equilibrium)
 main.add_command(audit)
 main.add_command(train)
 main.add_command(experiment)
+main.add_command(sweep)
+main.add_command(runs)
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""Calls spread over processes: one thread each, results in order of completion, an interrupt that ends them at once."""
+"""Calls spread over processes, here or on a cluster: one thread each, results in order of completion."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.process_executor import BrokenProcessPool
+from threadpoolctl import ThreadpoolController
 
 from scalevec_theory.registry import blame
 
@@ -37,16 +39,27 @@ class Call:
     source: str
 
 
-def run_parallel(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], None, None]:
+def run_parallel(
+    calls: Sequence[Call], jobs: int, scheduler: str | None = None, gpu: bool = False
+) -> Generator[tuple[int, Any], None, None]:
     """The index and value of every call, in order of completion; the same values for any number of ``jobs``.
 
-    The value of a call that raised is a `Raised`.
+    The value of a call that raised is a `Raised`.  An interrupt ends all processes at once.
+
+    Parameters
+    ----------
+    jobs : processes on this machine.
+    scheduler, gpu : in their place, as in `simulations.cluster.run_on_cluster`.
 
     Raises
     ------
-    ValueError : ``jobs`` below 1.
-    WorkerLost : a worker process died.
+    ValueError : ``jobs`` below 1, or no scheduler answers.
+    WorkerLost : a worker process died on this machine.
     """
+    if scheduler is not None:
+        from simulations.cluster import run_on_cluster
+
+        return run_on_cluster(calls, scheduler, gpu)
     if jobs < 1:
         raise ValueError(f"jobs={jobs}: expected >= 1")
     return _outcomes(calls, min(jobs, len(calls)))
@@ -58,7 +71,7 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
     else:
         with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
             outcomes = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
-                delayed(_perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls)
+                delayed(perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls)
             )
     try:
         for index, value, raised in outcomes:
@@ -71,8 +84,8 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
             outcomes.close()
 
 
-def _perform_in(folder: str, index: int, call: Call) -> tuple[int, Any, str]:
-    """The same in a worker, which joblib may have kept from a time when another folder was the current one."""
+def perform_in(folder: str, index: int, call: Call) -> tuple[int, Any, str]:
+    """`_perform` in a worker, which may have been kept from a time when another folder was the current one."""
     os.chdir(folder)
     return _perform(index, call)
 
@@ -89,13 +102,19 @@ def _perform(index: int, call: Call) -> tuple[int, Any, str]:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Torch splits sums by threads, so that their number would show in the last digits."""
+    """Torch and BLAS split sums by threads, so that their number would show in the last digits."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    with _thread_pools().limit(limits=1):
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()  # finding the libraries takes longer than a small call
 
 
 @contextmanager

@@ -125,6 +125,19 @@ class RunStore:
             return None
         return run
 
+    def find(self, beginning: str) -> str:
+        """The one key that begins so.
+
+        Raises
+        ------
+        ValueError : there is none, or there are several.
+        """
+        found = [key for key in self.keys() if key.startswith(beginning)]
+        if len(found) != 1:
+            shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+            raise ValueError(f"key={beginning!r}: {len(found)} runs in {self.folder} begin so{shown and ': '}{shown}")
+        return found[0]
+
     def remove(self, key: str) -> None:
         """Remove a run, and what a process that died left of it.
 

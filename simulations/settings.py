@@ -1,8 +1,9 @@
-"""``--set KEY=VALUE`` of the command line."""
+"""``KEY=VALUE`` on the command line: single values, axes of a grid, intervals."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,11 +17,58 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise ValueError(f"set={text!r}: expected key=value")
-        try:
-            found[key.strip()] = json.loads(value)
-        except ValueError:
-            found[key.strip()] = value
+        key, value = _split(text, "set", "key=value")
+        found[key] = _value(value)
     return found
+
+
+def parse_axes(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Lists of values by key from ``key=1e-3,3e-3`` (as `parse_settings` has them) and ``key=0:4``, which is 0 to 3.
+
+    Raises
+    ------
+    ValueError : not of this form, or no value.
+    """
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, values = _split(text, "grid", "key=value,value or key=first:end")
+        if bounds := re.fullmatch(r"(-?\d+):(-?\d+)", values):
+            found[key] = list(range(int(bounds[1]), int(bounds[2])))
+        else:
+            whole = _value(f"[{values}]")
+            found[key] = whole if isinstance(whole, list) else [_value(v) for v in values.split(",")]
+        if not found[key]:
+            raise ValueError(f"grid={text!r}: expected at least one value")
+    return found
+
+
+def parse_ranges(texts: Iterable[str]) -> dict[str, tuple[str, float, float]]:
+    """Kind, low and high by key, from ``key=log:1e-4:1e-2``.
+
+    Raises
+    ------
+    ValueError : not of this form.
+    """
+    found = {}
+    for text in texts:
+        key, interval = _split(text, "range", form := "key=kind:low:high, kind uniform, log or int")
+        try:
+            kind, low, high = interval.split(":")
+            found[key] = (kind, float(low), float(high))
+        except ValueError:
+            raise ValueError(f"range={text!r}: expected {form}") from None
+    return found
+
+
+def _split(text: str, option: str, form: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise ValueError(f"{option}={text!r}: expected {form}")
+    return key.strip(), value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,12 @@ runs_folder = click.option(
     default=Path("results/runs"),
     show_default=True,
     help="Folder of finished runs and checkpoints.",
+)
+on_jobs = click.option(
+    "--jobs", type=int, default=None, metavar="N", help="Runs at a time (default: one for each core)."
+)
+on_scheduler = click.option(
+    "--scheduler", metavar="ADDRESS", help="Of a Dask cluster to run on, such as tcp://host:8786; see docs/cluster.md."
 )
 on_device = click.option(
     "--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where to train."
@@ -49,10 +56,11 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
     from simulations.lm.run import make_run, set_up
     from simulations.lm.training import Diverged
     from simulations.lm.training import train as run_training
+    from simulations.settings import parse_settings
     from simulations.tables import console, progress
 
     check_device(device)
-    sizes, others = split_settings(settings)
+    sizes, others = split_settings(parse_settings(settings))
     run = make_run(family, sizes, **others)
     out = console()
     out.print(str(set_up(run).groups))
@@ -70,12 +78,19 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
 @click.command(epilog="\b\nExample:\n  scalevec experiment removal --effort standard")
 @click.argument("names", nargs=-1)
 @click.option("--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="Steps and seeds.")
-@click.option("--jobs", type=int, default=None, metavar="N", help="Runs at a time (default: one for each core).")
+@on_jobs
+@on_scheduler
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Results.")
 @runs_folder
 @on_device
 def experiment(
-    names: tuple[str, ...], effort: str, jobs: int | None, json_file: Path | None, runs: Path, device: str
+    names: tuple[str, ...],
+    effort: str,
+    jobs: int | None,
+    scheduler: str | None,
+    json_file: Path | None,
+    runs: Path,
+    device: str,
 ) -> None:
     """Run experiments, all or those named, and print every contrast with its interval.
 
@@ -89,7 +104,8 @@ def experiment(
     from simulations.store import check_writable
     from simulations.tables import console, progress
 
-    check_device(device)
+    if scheduler is None:
+        check_device(device)
     chosen = find_experiments(names)
     if json_file is not None:
         if len(chosen) != 1:
@@ -99,7 +115,9 @@ def experiment(
     for e in chosen:
         out.print(f"{e.id}: {e.question}")
         with progress(e.id) as tell:
-            outcome = perform(e, effort, runs, jobs=cores() if jobs is None else jobs, device=device, report=tell)
+            outcome = perform(
+                e, effort, runs, jobs=cores() if jobs is None else jobs, scheduler=scheduler, device=device, report=tell
+            )
         out.print(outcome_table(e, outcome))
         if e.scaling is not None:
             found = compute_multiplier(e, outcome)
@@ -128,23 +146,22 @@ def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
     return [EXPERIMENTS[name] for name in names or EXPERIMENTS]
 
 
-def split_settings(texts: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sizes of the architecture and settings of the run, from ``KEY=VALUE`` with values in JSON (or plain text).
+def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sizes of the architecture and settings of the run; lists become tuples.
 
     Raises
     ------
-    ValueError : not of this form, or neither a size nor a setting.
+    ValueError : neither a size nor a setting.
     """
     from simulations.lm.architecture import Architecture
     from simulations.lm.run import Run
-    from simulations.settings import parse_settings
 
     kinds = [{f.name for f in fields(c)} for c in (Architecture, Run)]  # type: ignore[arg-type]
     # A sequence's length is a setting of the run; the architecture's counts learned positions.
     sizes_known, settings_known = kinds[0] - {"length"}, kinds[1] - {"architecture"}
     sizes: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    for key, value in parse_settings(texts).items():
+    for key, value in given.items():
         if key not in sizes_known | settings_known:
             known = ", ".join(sorted(sizes_known | settings_known))
             raise ValueError(f"{key}={value!r}: no such size or setting; expected one of {known}")

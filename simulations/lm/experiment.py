@@ -149,10 +149,13 @@ def perform(
     folder: Path,
     *,
     jobs: int = 1,
+    scheduler: str | None = None,
     device: str = "cpu",
     report: Callable[[int, int], None] | None = None,
 ) -> Outcome:
     """Run every arm and seed that ``folder`` does not hold yet, and gather all; each run uses one thread.
+
+    ``jobs`` and ``scheduler`` are those of `run_parallel`.
 
     Raises
     ------
@@ -160,10 +163,10 @@ def perform(
     """
     todo = experiment.runs(effort)
     runs = [experiment.run(arm, seed, effort) for arm, seed in todo]
-    calls = [Call(_train, (run, folder, device), experiment.id) for run in runs]
+    calls = [Call(_train, (run, folder.resolve(), device), experiment.id) for run in runs]
     found: dict[int, xarray.Dataset] = {}
     failures = []
-    for index, value in run_parallel(calls, jobs):
+    for index, value in run_parallel(calls, jobs, scheduler, gpu=device == "cuda"):
         if isinstance(value, Exception):
             failures.append(value)
         else:

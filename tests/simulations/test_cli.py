@@ -343,7 +343,7 @@ def started(jobs: int) -> subprocess.Popen[str]:
 def must_end_quietly(run: subprocess.Popen[str]) -> None:
     out, err = run.communicate(timeout=30)
     assert (run.returncode, out) == (130, "")
-    assert err.strip() == "scalevec: interrupted; scopes that were finished are stored"
+    assert err.strip() == "scalevec: interrupted; what was finished is stored"
     deadline = time.monotonic() + 30
     while group_is_alive(run.pid) and time.monotonic() < deadline:
         time.sleep(0.1)

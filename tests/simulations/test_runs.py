@@ -136,13 +136,13 @@ def test_a_file_that_another_process_replaced_stays(store: RunStore, monkeypatch
     assert store.get(KEY) is not None and names(store) == [f"{KEY}.nc"]
 
 
-def version_0(settings: dict, key: str | None = None) -> bytes:
+def version_0(settings: dict, key: str | None = None, **more: str) -> bytes:
     """A file as training runs were written before files said their format."""
     data = {"loss": ("step", [2.0, 1.0]), "gradient_norm": ("step", [1.0, 1.0])}
     data |= {"held_out_loss": ("evaluation", [2.0, 1.5]), "rms": (("evaluation", "parameter"), np.ones((2, 1)))}
     attributes = {"run": json.dumps(settings, sort_keys=True), "key": key or key_of(settings), "seconds": 2.0}
     attributes |= {"data_fingerprint": "f", "entropy": 1.0, "parameters": 1, "trained_parameters": 1}
-    attributes |= {"provenance": json.dumps({"commit": "before"})}
+    attributes |= {"provenance": json.dumps({"commit": "before"}), **more}
     coordinates = {"evaluated": ("evaluation", [0, 2]), "parameter": ["w"]}
     return bytes(xarray.Dataset(data, coordinates, attributes).to_netcdf(engine="scipy"))
 
@@ -160,10 +160,11 @@ def test_a_file_of_version_0_is_upgraded_and_keeps_its_key(tmp_path: Path, caplo
     assert again is not None and again.identical(first) and b"sha256" in store.path(key).read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["cut", "key", "steps"])
+@pytest.mark.parametrize("damage", ["cut", "key", "steps", "attribute"])
 def test_a_damaged_file_of_version_0_is_set_aside(tmp_path: Path, damage: str) -> None:
     store, settings = RunStore(tmp_path), {"steps": 3 if damage == "steps" else 2}
-    content = version_0(settings, "0" * 16 if damage == "key" else None)
+    more = {"SHA256": "0" * 64} if damage == "attribute" else {}
+    content = version_0(settings, "0" * 16 if damage == "key" else None, **more)
     store.path(key_of(settings)).write_bytes(content[:-9] if damage == "cut" else content)
     assert store.get(key_of(settings)) is None and store.keys() == []
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import torch
+
+from simulations.sweep import Sweep
 
 
 def draw(seed: int) -> tuple[float, int]:
@@ -19,3 +23,32 @@ def fail(how: type[BaseException]) -> None:
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dask_scheduler(port: int, allowed_failures: int) -> None:
+    """A scheduler until it is killed."""
+    from distributed import Scheduler
+
+    async def serve() -> None:
+        async with Scheduler(
+            host="127.0.0.1", port=port, dashboard=False, allowed_failures=allowed_failures
+        ) as scheduler:
+            await scheduler.finished()
+
+    asyncio.run(serve())
+
+
+def dask_worker(address: str, gpus: int) -> None:
+    """A worker until it is killed or has lost its scheduler."""
+    from distributed import Worker
+
+    async def serve() -> None:
+        async with Worker(address, nthreads=1, dashboard=False, resources={"GPU": gpus}) as worker:
+            await worker.finished()
+
+    asyncio.run(serve())
+
+
+def dask_client(folder: str, sweep: Sweep, address: str) -> None:
+    os.chdir(folder)
+    sweep.run(Path("runs"), scheduler=address)

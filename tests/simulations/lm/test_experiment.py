@@ -21,6 +21,7 @@ from simulations.lm.experiment import (
     tokens_to_reach,
 )
 from simulations.lm.experiments import EXPERIMENTS
+from simulations.settings import parse_settings
 
 SIZES = {"width": 16, "layers": 1, "heads": 2, "hidden": 16}
 SETTINGS = {"data": "markov:8", "batch": 8, "length": 16, "lr": 1e-2, "held_out": 4, "evaluations": 3}
@@ -186,11 +187,12 @@ def test_a_contrast_of_nothing_is_refused():
 
 
 def test_settings_are_sorted_into_sizes_and_settings():
-    sizes, settings = split_settings(("width=32", "lr=1e-3", "design=HG+OR", "betas=[0.9, 0.99]", "length=64"))
+    texts = ("width=32", "lr=1e-3", "design=HG+OR", "betas=[0.9, 0.99]", "length=64")
+    sizes, settings = split_settings(parse_settings(texts))
     assert sizes == {"width": 32, "length": 64}
     assert settings == {"lr": 1e-3, "design": "HG+OR", "betas": (0.9, 0.99), "length": 64}
     with pytest.raises(ValueError, match="depth=2: no such size or setting; expected one of accumulate"):
-        split_settings(("depth=2",))
+        split_settings({"depth": 2})
 
 
 def test_outcomes_that_come_with_the_code_are_whole():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import workers
-from workers import dask_client, dask_scheduler, dask_worker, die, draw, fail
+from workers import dask_client, dask_scheduler, dask_worker, die, draw, fail, how_many_at_once
 
 import simulations.cluster
 from simulations.parallel import Call, Raised, run_parallel
@@ -160,6 +162,13 @@ def test_what_goes_wrong_with_a_call_is_its_outcome(cluster: Cluster, caplog: py
     assert found[0] == here[0] and isinstance(found[1], Raised) and str(found[1]) == str(here[1])
     ((_, died),) = run_parallel([Call(die, (), workers.__file__)], 1, cluster.address)
     assert isinstance(died, Raised) and str(died) == "1 worker died while running it, most likely for lack of memory"
+
+
+def test_threads_of_a_worker_take_turns(tmp_path: Path) -> None:
+    call = Call(how_many_at_once, (), workers.__file__)
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = list(pool.map(lambda i: simulations.cluster._perform_alone(i, call, os.getcwd()), range(3)))
+    assert outcomes == [(i, 1, "") for i in range(3)]
 
 
 def test_an_address_without_a_scheduler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

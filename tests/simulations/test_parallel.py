@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 import workers
-from workers import die, draw, fail
+from threadpoolctl import threadpool_limits
+from workers import die, draw, fail, pool_threads
 
 from simulations.parallel import Call, Raised, WorkerLost, run_parallel
 
@@ -25,6 +26,13 @@ def test_every_value_once_in_one_thread_and_nothing_left_changed(jobs: int) -> N
         torch.set_num_threads(threads)
     assert values == [(i, (float(np.random.default_rng(i).standard_normal()), 1)) for i in range(5)]
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_libraries_take_one_thread() -> None:
+    with threadpool_limits(2):
+        assert pool_threads() == 2
+        assert dict(run_parallel([Call(pool_threads, (), workers.__file__)], 1)) == {0: 1}
+        assert pool_threads() == 2
 
 
 def test_nothing_to_do() -> None:

@@ -57,7 +57,9 @@ def test_every_point_is_run_once_and_a_failure_stops_no_other() -> None:
     failed = f"{Path('study.py').resolve()}:8: RuntimeError: x is three"
     assert [p.error for p in points] == ["", "", failed, failed, "", ""]
     assert told == [(done, 6) for done in range(7)] and calls() == 6
-    assert [p.results for p in sweep.run(Path("runs"))] == [p.results for p in points]
+    told.clear()
+    again = sweep.run(Path("runs"), report=lambda done, total: told.append((done, total)))
+    assert [p.results for p in again] == [p.results for p in points] and told == [(0, 2), (1, 2), (2, 2)]
     assert calls() == 8 and len(RunStore(Path("runs")).keys()) == 4
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_info
 
 from simulations.sweep import Sweep
 
@@ -52,3 +54,21 @@ def dask_worker(address: str, gpus: int) -> None:
 def dask_client(folder: str, sweep: Sweep, address: str) -> None:
     os.chdir(folder)
     sweep.run(Path("runs"), scheduler=address)
+
+
+def pool_threads() -> int:
+    """The threads that BLAS and OpenMP may use."""
+    return max(pool["num_threads"] for pool in threadpool_info())
+
+
+inside = 0
+
+
+def how_many_at_once() -> int:
+    """How many threads are in here at a time."""
+    global inside
+    inside += 1
+    time.sleep(0.05)
+    found = inside
+    inside -= 1
+    return found

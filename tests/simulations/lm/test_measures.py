@@ -33,7 +33,7 @@ def moved_by_noise(run: Run) -> Laboratory:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_gradients_that_are_noise_give_the_sizes_and_displacements_of_noise(optimizer):
-    run = tiny(optimizer=optimizer, multipliers="row+column")
+    run = tiny(optimizer=optimizer, multipliers="row+column", weight_decay=5.0)
     found = measures.abm(moved_by_noise(run), run.steps)
     assert found["size"] == pytest.approx(1, abs=0.05) and found["matrices"] == pytest.approx(1, abs=0.05)
     assert found["multipliers"] == pytest.approx(1, abs=0.1)

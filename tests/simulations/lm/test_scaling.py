@@ -10,6 +10,7 @@ import pytest
 
 from simulations.lm.experiment import Outcome
 from simulations.lm.experiments import EXPERIMENTS
+from simulations.lm.model import count_parameters
 from simulations.lm.scaling import Scaling, compute_multiplier, fitted, multiplier
 
 COMPUTE = np.array([1e12, 4e12, 1.2e13, 5e13])
@@ -62,6 +63,8 @@ def test_the_experiment_grows_compute_with_size():
         runs = [SCALING.run(arm, 0, effort) for arm in SCALING.scaling.base]
         others = [SCALING.run(arm, 0, effort) for arm in SCALING.scaling.improved]
         assert [r.tokens for r in runs] == [r.tokens for r in others] == sorted(r.tokens for r in runs)
+        shares = [r.tokens / count_parameters(r.architecture) for r in runs]
+        assert max(shares) < 1.1 * min(shares)
         assert {r.design for r in others} == {"HG+DNP+OR"}
 
 

@@ -222,6 +222,63 @@ def figures(names: tuple[str, ...], out: Path, seed: int, jobs: int | None) -> N
         click.echo(file)
 
 
+@main.command(epilog=_example("scalevec report", "scalevec report my_claims.py --out results/mine"))
+@click.argument("names", nargs=-1, metavar="[CLAIM[:SCOPE] | FILE.py[:CLAIM[:SCOPE]]]...")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("results/report"),
+    show_default=True,
+    help="Folder for the pages.",
+)
+@effort
+@seed
+@jobs
+@click.option(
+    "--figures",
+    "drawn",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Take the figures that are there instead of drawing them.",
+)
+@click.option("--api", is_flag=True, help="Add the reference of the Python packages.")
+def report(
+    names: tuple[str, ...], out: Path, effort: str, seed: int, jobs: int | None, drawn: Path | None, api: bool
+) -> None:
+    """Write claims, verdicts and figures as web pages, for all claims or those named.
+
+    The pages need no network; open index.html.  What is stored in results/checks is not checked again.
+    """
+    from simulations.checks import check_all, find_targets
+    from simulations.drawing import copy_drawn, describe, draw_all
+    from simulations.paper_checks import options
+    from simulations.parallel import cores
+    from simulations.store import check_writable
+    from simulations.tables import progress
+
+    try:
+        from simulations.api_reference import write_api
+        from simulations.report import check_formulas, figures_needed, write_report
+    except ModuleNotFoundError as missing:
+        raise ValueError(f"a report needs the package {missing.name}: pip install 'scalevec[report]'") from missing
+    targets = find_targets(names)
+    check_formulas(targets)
+    shown = figures_needed(targets)
+    descriptions = describe(shown)
+    out.mkdir(parents=True, exist_ok=True)
+    check_writable(out / "index.html")
+    processes = cores() if jobs is None else jobs
+    with progress("scopes") as tell:
+        results = check_all(targets, effort=effort, seed=seed, jobs=processes, report=tell)
+    if waiting := shown if drawn is None else copy_drawn(shown, drawn, out / "figures"):
+        with progress("figures") as tell:
+            draw_all(waiting, out / "figures", seed, processes, tell)
+    if api:
+        write_api(out / "api")
+    command = f"scalevec report{options(effort, seed)} {' '.join(names)}".rstrip()
+    click.echo(write_report(targets, results, descriptions, out, effort=effort, seed=seed, command=command, api=api))
+
+
 @main.command(epilog=_example("scalevec discover dual-scale --dims c=2,d=3", "scalevec discover my_model.py:forward"))
 @click.argument("parametrization", metavar="FILE.py:NAME | BUILT-IN")
 @click.option("--degree", type=int, default=2, show_default=True, help="Largest degree of a law.")

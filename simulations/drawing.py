@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scalevec_theory.registry import UnknownName
 from simulations.parallel import Call, Raised, run_parallel
-from simulations.store import check_writable
+from simulations.store import check_writable, write_bytes
 
 
 def draw_all(
@@ -27,16 +28,12 @@ def draw_all(
     Raised : a figure's code raised.
     OSError : ``out`` cannot be written.
     """
-    # Figures stand above this package; the command line is the one place that reaches up to them, by name only.
-    figures: dict[str, str] = importlib.import_module("figures").available()
-    for name in names:
-        if name not in figures:
-            raise UnknownName("figure", name, figures)
+    figures = _modules(names)
     if seed < 0:
         raise ValueError(f"seed={seed}: expected >= 0")
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out / "figure.svg")
-    modules = [figures[name] for name in dict.fromkeys(names or figures)]
+    modules = list(figures.values())
     calls = [Call(_draw, (module, out, seed), _source(module)) for module in modules]
     files: dict[int, list[Path]] = {}
     report(0, len(calls))
@@ -46,6 +43,49 @@ def draw_all(
         files[i] = drawn
         report(len(files), len(calls))
     return [file for i in range(len(calls)) for file in files[i]]
+
+
+def copy_drawn(names: Sequence[str], drawn: Path, out: Path) -> list[str]:
+    """Copy the named figures that are in the folder ``drawn`` as SVG and PNG to ``out``, and return the others.
+
+    Raises
+    ------
+    OSError : ``out`` cannot be written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    missing = []
+    for name in names:
+        files = [drawn / f"{name}.{kind}" for kind in ("svg", "png")]
+        if all(file.is_file() for file in files):
+            for file in files:
+                write_bytes(out / file.name, file.read_bytes())
+        else:
+            missing.append(name)
+    return missing
+
+
+def describe(names: Sequence[str]) -> dict[str, str]:
+    """What is seen in each of the named figures: the first paragraph of its module's docstring, on one line.
+
+    Raises
+    ------
+    UnknownName : no such figure.
+    """
+    found = {}
+    for name, module in _modules(names).items():
+        docstring = ast.get_docstring(ast.parse(Path(_source(module)).read_text(encoding="utf-8"))) or ""
+        found[name] = " ".join(docstring.partition("\n\n")[0].split())
+    return found
+
+
+def _modules(names: Sequence[str]) -> dict[str, str]:
+    """The modules of the named figures, all for none, by name; raises `UnknownName`."""
+    # Figures stand above this package; the command line is the one place that reaches up to them, by name only.
+    figures: dict[str, str] = importlib.import_module("figures").available()
+    for name in names:
+        if name not in figures:
+            raise UnknownName("figure", name, figures)
+    return {name: figures[name] for name in names or figures}
 
 
 def _source(module: str) -> str:

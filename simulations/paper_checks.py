@@ -35,7 +35,7 @@ to fail must come out *refuted*, with a counterexample, and its code block, past
 
 def render(targets: Sequence[Target], results: Sequence[Result], effort: str, seed: int) -> str:
     """The page for these targets (grouped by claim) and their results."""
-    settings = (f" --effort {effort}" if effort != "quick" else "") + (f" --seed {seed}" if seed else "")
+    settings = options(effort, seed)
     parts = [HEADER.format(command=f"scalevec check{settings} --report paper_checks.md")]
     parts.append(f"**{summary(results)}**\n")
     parts.append("\n".join(["| claim | scope | expected | verdict | evidence |", "|---|---|---|---|---|"]))
@@ -50,6 +50,11 @@ def render(targets: Sequence[Target], results: Sequence[Result], effort: str, se
         parts.append(_claim(pairs[0][0].claim))
         parts += [_scope(target, result, effort, settings) for target, result in pairs]
     return "\n".join(parts) + "\n"
+
+
+def options(effort: str, seed: int) -> str:
+    """What a command line needs for an effort and a seed that are not the default."""
+    return (f" --effort {effort}" if effort != "quick" else "") + (f" --seed {seed}" if seed else "")
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -90,18 +95,21 @@ def _evidence(scope: Scope, evidence: Evidence, effort: str) -> str:
         name = {True: "proof", False: "disproof", None: "no proof"}[evidence.supports]
         lines = [part for line in evidence.detail.splitlines() for part in wrap(line, WIDTH, subsequent_indent="    ")]
         return "\n".join([f"- {name}:\n", "```text", *lines, "```"])
+    return f"- {escape(in_words(scope, evidence, effort))}"
+
+
+def in_words(scope: Scope, evidence: Evidence, effort: str) -> str:
+    """What a search, a simulation or training found, in one line."""
     if evidence.kind == "search" and scope.space is not None:
         budget = search_budget(scope, effort)
-        parts = [
-            f"search of at most {budget:,} problems ({escape(scope.space.assumptions)}): {escape(evidence.detail)}"
-        ]
+        parts = [f"search of at most {budget:,} problems ({scope.space.assumptions}): {evidence.detail}"]
         if evidence.invalid:
             parts.append("some failed to compute")
     else:
-        parts = [f"{evidence.kind} of {_count(evidence.instances, 'instance')}: {escape(evidence.detail)}"]
+        parts = [f"{evidence.kind} of {_count(evidence.instances, 'instance')}: {evidence.detail}"]
     if evidence.margin is not None:
         parts.append(f"margin {coarse(evidence, scope.accuracy)}")
-    return f"- {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 def coarse(evidence: Evidence, accuracy: float) -> str:
@@ -117,12 +125,18 @@ def coarse(evidence: Evidence, accuracy: float) -> str:
 
 
 def _counterexample(target: Target, found: Counterexample) -> str:
+    title, block = shown(target, found)
+    return f"\n{title}:\n\n```python\n{block}```"
+
+
+def shown(target: Target, found: Counterexample) -> tuple[str, str]:
+    """A counterexample as it stands on a page: its title, and code with no more than `DIGITS` digits."""
     fields = {name: rounded(value) for name, value in found.fields.items()}
     note, block = "", found.code
     if fields != found.fields and target.scope.space is not None:
         note = f", rounded to {DIGITS} digits; the command above prints it in full"
         block = code(installed_source(target.address, target.file), fields)
-    return f"\nCounterexample, margin {_digit(found.margin)}{note}:\n\n```python\n{block}```"
+    return f"Counterexample, margin {_digit(found.margin)}{note}", block
 
 
 def rounded(value: object) -> object:

@@ -2,11 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: reproduce test figures clean
+.PHONY: reproduce docs test clean
 
 reproduce: .venv/installed
 	$(BIN)/scalevec check --report paper_checks.md
 	$(BIN)/scalevec figures
+	@$(BIN)/scalevec report --figures results/figures
+
+docs: .venv/installed
+	$(BIN)/scalevec report --api
 
 test: .venv/installed
 	$(BIN)/ruff check .

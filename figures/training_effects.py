@@ -1,55 +1,79 @@
-"""Measured effects on the final loss of small language models, with 95% intervals, beside the values of the papers.
+"""Effects measured by training small language models in pairs, with 95% intervals, one panel for each quantity.
 
-Right of zero the arm that the paper prefers is better; a filled point has its whole interval on one side.
+Shaded is where the value was asked to lie before the runs.  A point is filled where its interval is all inside (blue)
+or all outside (vermillion) of that; grey and open, nothing is decided.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from figures import style
-from simulations.lm.experiment import Contrast, Estimate, committed
+from simulations.lm.contrast import Contrast, Estimate
+from simulations.lm.experiment import committed
 from simulations.lm.experiments import EXPERIMENTS
 
 PAPER: dict[str, Any] = {"marker": "D", "color": style.ORANGE, "markersize": 4.5, "linestyle": "none"}
+ASKED = "#E9EFF3"
 
 Row = tuple[str, Contrast, Estimate]
 """An experiment's name, one of its contrasts, and what was measured."""
 
 
-def compute(seed: int = 0) -> list[Row]:
-    """Every contrast of every outcome that comes with the code, in the order of the experiments."""
-    found = ((e, committed(e)) for e in EXPERIMENTS.values())
-    return [(e.id, c, outcome.estimate(c)) for e, outcome in found if outcome is not None for c in e.contrasts]
+def compute(seed: int = 0) -> dict[str, list[Row]]:
+    """By quantity, every contrast of every outcome that comes with the code."""
+    outcomes = ((e, committed(e)) for e in EXPERIMENTS.values())
+    rows = [(e.id, c, o.estimate(c)) for e, o in outcomes if o is not None for c in e.contrasts]
+    rows.sort(key=lambda row: row[1].quantity)
+    return {quantity: list(found) for quantity, found in groupby(rows, lambda row: row[1].quantity)}
 
 
-def forest(ax: Axes, rows: list[Row]) -> None:
-    """One row for each contrast: the interval, and the paper's value where it gives one."""
+def look(contrast: Contrast, found: Estimate) -> tuple[str, str, str]:
+    """Marker, colour and filling of a point: is its interval inside of what was asked, outside, or neither?"""
+    low, high = contrast.within
+    if low < found.low and found.high < high:
+        return "o", style.BLUE, style.BLUE
+    if found.high < low or found.low > high:
+        return "s", style.VERMILLION, style.VERMILLION
+    return "o", style.GREY, "white"
+
+
+def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
+    """One row for each contrast: its interval, and the paper's value where it gives one."""
     for y, (_, contrast, found) in enumerate(rows):
-        off = found.low > 0 or found.high < 0
-        color = style.GREY if not off else style.BLUE if found.difference > 0 else style.VERMILLION
-        shape = "o" if found.difference > 0 else "s"
+        marker, color, filling = look(contrast, found)
         ax.plot([found.low, found.high], [y, y], color=color, linewidth=1.4)
-        ax.plot(found.difference, y, shape, color=color, markerfacecolor=color if off else "white")
+        ax.plot(found.value, y, marker, color=color, markerfacecolor=filling)
         if contrast.paper is not None:
             ax.plot(contrast.paper, y, **PAPER)
-    ax.plot([], [], label="the paper, at its scale", **PAPER)
     ax.axvline(0, color=style.BLACK, linewidth=0.8)
-    ax.set_yticks(range(len(rows)), [f"{experiment}: {c.worse} − {c.better}" for experiment, c, _ in rows])
+    start, end = ax.get_xlim()
+    for y, (_, contrast, _) in enumerate(rows):
+        low, high = (min(max(x, start), end) for x in contrast.within)
+        ax.fill_betweenx([y - 0.4, y + 0.4], low, high, color=ASKED, zorder=0)
+    ax.set_xlim(start, end)
+    ax.set_yticks(range(len(rows)), [f"{experiment}: {contrast.name}" for experiment, contrast, _ in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel("difference of final losses, nats per token")
+    ax.set_xlabel(f"{quantity}{',' if rows[0][1].units else ''}{rows[0][1].units}")
+    ax.locator_params(axis="x", nbins=5)
     ax.grid(visible=False, axis="y")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def draw(out: Path, seed: int = 0) -> list[Path]:
-    rows = compute(seed)
+    panels = compute(seed)
+    heights = [len(rows) + 1.5 for rows in panels.values()]
     with style.context():
-        figure, (ax,) = style.panels(1, 1, 0.9 + 0.2 * len(rows), width=5.0)
-        forest(ax, rows)
+        figure, axes = style.panels(
+            len(panels), 1, 0.4 + 0.25 * sum(heights), width=5.0, gridspec_kw={"height_ratios": heights}
+        )
+        for ax, (quantity, rows) in zip(axes, panels.items(), strict=True):
+            forest(ax, quantity, rows)
+        axes[0].plot([], [], label="the paper, at its scale", **PAPER)
+        axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
         return style.save(figure, out, "training-effects")
 
 

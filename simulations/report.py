@@ -198,6 +198,7 @@ def _renderer(effort: str, shared: Mapping[str, Any]) -> Callable[..., str]:
         "linked": _linked,
         "indices": with_indices,
         "in_words": words,
+        "signed": lambda x, digits: f"{x:+.{digits}f}".replace("-", "−"),
     }
 
     def render(template: str, file: str, **content: Any) -> str:

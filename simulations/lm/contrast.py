@@ -44,6 +44,14 @@ class Contrast:
         return (arms[1], arms[-1]) if plain else None
 
     @property
+    def quantity(self) -> str:
+        """What is combined: what may share an axis has the same name."""
+        if self.metric == LOSS and not self.logarithm:
+            return "difference of held-out losses" if self.pair is not None else "combination of held-out losses"
+        measure = self.metric.partition(".")[0].replace("_", " ")
+        return f"log {measure}" if self.logarithm else measure
+
+    @property
     def formula(self) -> str:
         """The combination in words."""
         if self.pair is not None:

@@ -3,10 +3,10 @@
 ``python benchmarks/lab.py [--families llama gemma] [--width 256] [--rounds 5]``
 
 A contender is a model with its optimizer; every one takes its turn in every round, after a warm-up that compiles it
-where ``--compile`` asks for that.  A turn is a few whole training steps (forward, backward, clipping, AdamW) on the same
-tokens.  Rates are tokens over the median wall time, "by CPU" over median processor time, which other processes disturb
-less.  "memory" is what one step needs on top of what stands before it: bytes kept for the backward pass (counted by
-torch's hooks for saved tensors, each storage once), gradients, and the optimizer's state.
+where ``--compile`` asks for that.  A turn is a few whole training steps (forward, backward, clipping, AdamW) on the
+same tokens.  Rates are tokens over the median wall time, "by CPU" over median processor time, which other processes
+disturb less.  "memory" is what one step needs on top of what stands before it: bytes kept for the backward pass
+(counted by torch's hooks for saved tensors, each storage once), gradients, and the optimizer's state.
 
 The second table compares designs with the standard one; the paper reports 4% more time and 1% more memory for its
 unified strategy (arXiv 2605.26895, at 1 B parameters, where the share of vectors in all is smaller than here).

@@ -12,13 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from scalevec_theory import flow_kernels
+from scalevec_theory import flow_kernels, polynomial_kernels
 from scalevec_theory import runge_kutta as rk
 from scalevec_theory.losses import LeastSquares, Loss
 from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, OUTPUT_SCALE, PLAIN, Parametrization
+from scalevec_theory.polynomial_kernels import polynomials_of
 from scalevec_theory.runge_kutta import NON_FINITE as NON_FINITE
 from scalevec_theory.runge_kutta import OK as OK
 from scalevec_theory.runge_kutta import STEP_LIMIT as STEP_LIMIT
@@ -219,20 +221,10 @@ def gradient_flow(
         raise ValueError(f"max_steps={max_steps}: expected an integer >= 1")
 
     each = times.expand(B, -1)
-    if parametrization in COMPILED and isinstance(loss, LeastSquares) and first.dtype == torch.float64 and first.is_cpu:
-        saved, reached, taken = flow_kernels.integrate(
-            loss.H.numpy(),
-            loss.T.numpy(),
-            {name: block.numpy() for name, block in blocks.items()},
-            decay,
-            each.numpy(),
-            rtol,
-            atol,
-            max_steps,
-            torch.get_num_threads(),
-        )
-        result = {name: torch.from_numpy(saved[name]) for name in blocks}
-        return Trajectory(parametrization, loss, times, result, torch.from_numpy(reached), torch.from_numpy(taken))
+    if isinstance(loss, LeastSquares) and first.dtype == torch.float64 and first.is_cpu:
+        compiled = _compiled(parametrization, loss, blocks, each, decay, rtol, atol, max_steps)
+        if compiled is not None:
+            return Trajectory(parametrization, loss, times, *compiled)
 
     def field(y: Tensor, loss: Loss) -> Tensor:
         phi = _unflatten(y, blocks)
@@ -241,6 +233,34 @@ def gradient_flow(
 
     y, status, steps = _integrate(field, loss, _flatten(blocks), each, rtol, atol, max_steps)
     return Trajectory(parametrization, loss, times, _unflatten(y, blocks), status, steps)
+
+
+def _compiled(
+    parametrization: Parametrization,
+    loss: LeastSquares,
+    blocks: Blocks,
+    times: Tensor,
+    decay: dict[str, float],
+    rtol: float,
+    atol: float,
+    max_steps: int,
+) -> tuple[Blocks, Tensor, Tensor] | None:
+    """Blocks at the saved times, status and steps from a compiled integrator, if there is one for it."""
+    H, T, arrays = loss.H.numpy(), loss.T.numpy(), {name: block.numpy() for name, block in blocks.items()}
+    control = (times.numpy(), rtol, atol, max_steps)
+    if parametrization in COMPILED:
+        saved, status, steps = flow_kernels.integrate(H, T, arrays, decay, *control, torch.get_num_threads())
+        found = {name: torch.from_numpy(saved[name]) for name in blocks}
+        return found, torch.from_numpy(status), torch.from_numpy(steps)
+    dims = {
+        a: n for name, axes in parametrization.axes.items() for a, n in zip(axes, arrays[name].shape[1:], strict=True)
+    }
+    polynomials = polynomials_of(parametrization, dims)
+    if polynomials is None:
+        return None
+    rates = np.repeat(list(decay.values()), [math.prod(x.shape[1:]) for x in arrays.values()])
+    y, status, steps = polynomial_kernels.integrate(polynomials, H, T, _flatten(blocks).numpy(), rates, *control)
+    return _unflatten(torch.from_numpy(y), blocks), torch.from_numpy(status), torch.from_numpy(steps)
 
 
 def _flatten(blocks: Blocks) -> Tensor:

@@ -10,16 +10,13 @@ import torch
 
 pytest.importorskip("transformers")
 
-PAGES = sorted((Path(__file__).parents[1] / "docs").glob("*.md"))
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_there_are_pages() -> None:
-    assert [page.name for page in PAGES] == ["real_models.md"]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["new_claim", "real_models", "weight_norms"])
+def test_the_code_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    page = DOCS / f"{name}.md"
     text = page.read_text()
     blocks = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     assert blocks and len(blocks) == text.count("```") // 2

@@ -266,9 +266,9 @@ def _key(target: Target) -> str:
 
 @cache
 def _package_digest(name: str) -> str:
-    """A hash of the Python source of a package."""
+    """A hash of the Python source of a package, and of the outcomes of experiments that come with it."""
     (root,) = importlib.import_module(name).__path__
-    files = sorted(Path(root).rglob("*.py"))
+    files = sorted([*Path(root).rglob("*.py"), *Path(root).rglob("outcomes/*.json")])
     return _digest(b"".join(_digest(f"{f.relative_to(root)}".encode() + f.read_bytes()).encode() for f in files))
 
 

@@ -29,18 +29,18 @@ def contrast_scope(
 ) -> Scope:
     """The scope that a contrast lies ``within`` two numbers; None: those that it was declared with.
 
-    At quick effort the evidence is the outcome of full effort that comes with the code; at standard and full effort the
-    experiment is run (into ``results/runs``, from where it goes on if it is stopped).
+    The evidence is the outcome of full effort that comes with the code; at full effort the experiment is run anew (into
+    ``results/runs``, from where it goes on if it is stopped).
     """
     e = EXPERIMENTS[experiment]
     of = next(c for c in e.contrasts if c.name == contrast)
     asked = of.within if within is None else within
 
     def measure(setting: Setting) -> list[Evidence]:
-        if setting.effort == "quick":
-            outcome = _committed(e.id)
-        else:
+        if setting.effort == "full":
             outcome = perform(e, setting.effort, RUNS, device=setting.device)
+        else:
+            outcome = _committed(e.id)
         return [evidence(outcome, e, of, asked)]
 
     return Scope(name, statement, holds, measure=measure)

@@ -1,0 +1,193 @@
+"""What paired runs of small language models say about the papers' statements on training.
+
+Every statement names the scale it was measured at; none says anything about another one.  Contrasts that came out
+undecided are no scopes: they stand in the figure and in ``scalevec experiment``.
+
+Sources: arXiv 2605.26895 and arXiv 2601.04890.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from scalevec_theory.claim import Claim
+from simulations.lm.evidence import contrast_scope
+from simulations.lm.mechanisms import PAPER_A, PAPER_B
+
+FIGURES = ("training-effects",)
+LARGER = "At width 64 and 4 layers, after 0.8 million bytes of program text"
+SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
+
+_removal = partial(contrast_scope, experiment="removal", holds=True)
+_decay = partial(contrast_scope, experiment="iwd", within=(-0.05, 0.05), holds=True)
+_norms = partial(contrast_scope, experiment="norms", holds=False)
+_width = partial(contrast_scope, experiment="width", holds=False)
+
+removal = Claim(
+    id="training-removal",
+    title="Models with learned norm scales end at a lower loss",
+    statement="Taking the learned scales out of all norms of a Llama-like model raises its final loss.",
+    formula=r"L_{\gamma = 1} > L_{\gamma\ \text{learned}}",
+    source=f"{PAPER_A}, removal of scale vectors",
+    figures=FIGURES,
+    scopes=(
+        _removal("shared-lr", f"{LARGER}, at the learning rate that was best for both of three.", contrast="shared-lr"),
+        _removal("half-lr", f"{LARGER}, at half that learning rate.", contrast="half-lr"),
+    ),
+)
+
+decay = Claim(
+    id="training-decay",
+    title="Which norm scales decay makes little difference early in training",
+    statement="On a Gemma-like model the choice of norm scales that decay changes the final loss by less than 0.05.",
+    formula=r"|L_{D} - L_{D'}| < 0.05 \quad \text{for scales } D, D' \text{ that decay}",
+    source=f"{PAPER_A}, individual weight decay, which at far longer training helps",
+    figures=FIGURES,
+    scopes=(
+        _decay("input", f"{LARGER}: decay of the scales of input norms, or of none.", contrast="input-decay"),
+        _decay("output", f"{LARGER}: decay of the scales of output norms, or of none.", contrast="output-decay"),
+        _decay("all", f"{LARGER}: decay of all scales, or of those of input norms.", contrast="iwd-against-all"),
+    ),
+)
+
+norms = Claim(
+    id="training-norms",
+    title="Matrices have the norms that noise and weight decay alone give them",
+    statement="The rms of hidden matrices is within 5% of its noise–decay prediction, and alike for branches alike.",
+    formula=r"\left| \log \frac{\mathrm{rms}(W)}{\mathrm{rms}_{\text{noise}}} \right| < 0.05",
+    source=f"{PAPER_B}, noise–weight-decay equilibrium; {PAPER_A}, heterogeneity",
+    figures=FIGURES,
+    scopes=(
+        _norms("heavy-decay", f"{SMALLER}, under AdamW with weight decay 5.", contrast="size-heavy-decay"),
+        _norms("muon", f"{SMALLER}, under Muon with weight decay 1.", contrast="size-muon"),
+        _norms(
+            "norm-scales",
+            f"{SMALLER}: learned norm scales move as far as noise would move them, within 5%.",
+            contrast="scales-moved",
+        ),
+        _norms("query-value", f"{SMALLER}: query and value matrices are of one size.", contrast="query-value"),
+        _norms("key-value", f"{SMALLER}: key and value matrices are of one size.", contrast="key-value"),
+    ),
+)
+
+projector = Claim(
+    id="training-projector",
+    title="A multiplier frees the head from the norm that the optimizer gives it",
+    statement="Forcing the head's equilibrium norm far down costs loss, and a multiplier saves that cost.",
+    formula=r"\Delta L_{\text{none}} > \Delta L_{\text{scalar}}, \Delta L_{\text{vector}}",
+    source=f"{PAPER_B}, projector experiment",
+    figures=FIGURES,
+    scopes=(
+        contrast_scope(
+            "scalar-saves",
+            f"{SMALLER} and weight decay 4, √(η/λ) of the head lower by 1.5 decades: a scalar multiplier saves loss.",
+            "projector",
+            "scalar-saves-low",
+            holds=True,
+        ),
+        contrast_scope(
+            "vector-saves",
+            f"{SMALLER} and weight decay 4, √(η/λ) of the head lower by 1.5 decades: the final norm's scale saves "
+            "loss.",
+            "projector",
+            "vector-saves-low",
+            holds=True,
+        ),
+        contrast_scope(
+            "no-cost", "The same, without a multiplier it costs less than 0.02.", "projector", "none-low", holds=False
+        ),
+        contrast_scope(
+            "all-saved",
+            "The same, with a scalar multiplier less than 0.02 of the cost is left.",
+            "projector",
+            "scalar-low",
+            holds=False,
+        ),
+    ),
+)
+
+width = Claim(
+    id="training-width",
+    title="Learned multipliers take over µP's powers of the width",
+    statement="Learned scalar multipliers go as d⁻¹ on the head and as d⁻² on the product of queries and keys.",
+    formula=r"s_{\text{head}} \propto d^{-1}, \qquad s_q s_k \propto d^{-2}",
+    source=f"{PAPER_B}, width scaling, which finds shallower slopes itself",
+    figures=FIGURES,
+    scopes=(
+        _width("head", "At widths 16 to 64: the head's slope is −1 within 0.2.", contrast="head"),
+        _width("query-key", "At widths 16 to 64: the slope of q and k is −2 within 0.4.", contrast="query-key"),
+    ),
+)
+
+diversity = Claim(
+    id="training-diversity",
+    title="Vector multipliers spread the norms of rows",
+    statement="With row and column multipliers the norms of rows of hidden matrices differ more than without.",
+    formula=r"\mathrm{sd}_i \log \lVert w_i^{\text{vector}} \rVert > \mathrm{sd}_i \log \lVert w_i^{\text{none}} \rVert",
+    source=f"{PAPER_B}, diversity of rows",
+    figures=FIGURES,
+    scopes=(
+        contrast_scope("rows", "At width 32 and 4 layers, after 120 steps.", "diversity", "rows-vector", holds=True),
+    ),
+)
+
+clipping = Claim(
+    id="training-clipping",
+    title="Multipliers dominate the gradient norm early in training",
+    statement="Multipliers have a large share of the squared norm at which gradients are clipped, early in training.",
+    formula=r"\lVert g_s \rVert^2 / \lVert g \rVert^2 > 0.1",
+    source=f"{PAPER_B}, multipliers left out of clipping",
+    figures=FIGURES,
+    scopes=(
+        contrast_scope(
+            "early", f"{SMALLER}: after 6 steps the share is above 10%.", "clipping", "share-early", holds=False
+        ),
+        contrast_scope("late", f"{SMALLER}: at the end it is below 10%.", "clipping", "share-late", holds=True),
+    ),
+)
+
+symmetry = Claim(
+    id="training-symmetry",
+    title="Weight decay stops the drift of multipliers along symmetries",
+    statement="Multipliers that the function does not depend on shrink under decay, and not without.",
+    formula=r"f(\sigma a, b / \sigma) = f(a, b)",
+    source=f"{PAPER_B}, light decay of multipliers",
+    figures=FIGURES,
+    scopes=(
+        contrast_scope(
+            "decay",
+            "Row multipliers before a q-norm, at width 32: decay 0.5 makes them smaller than none.",
+            "symmetry",
+            "long-run-decay",
+            holds=True,
+        ),
+        contrast_scope(
+            "no-drift",
+            "Between up- and down-projection of a gated block, both starting at 1: AdamW moves both alike.",
+            "symmetry",
+            "product",
+            holds=True,
+        ),
+    ),
+)
+
+conservation = Claim(
+    id="training-conservation",
+    title="AdamW breaks the conservation law that SGD keeps nearly",
+    statement="v_j² − Σ ‖w_j‖² of norm scales and their consumers, without decay, changes more under AdamW than SGD.",
+    formula=r"\frac{|\Delta Q|}{|\Delta v^2|}_{\text{AdamW}} > \frac{|\Delta Q|}{|\Delta v^2|}_{\text{SGD}}",
+    source=f"{PAPER_A}, conservation law, in real training",
+    figures=FIGURES,
+    scopes=(
+        contrast_scope("adamw-more", "At width 32, relative to the change of v².", "conserved", "adamw", holds=True),
+        contrast_scope(
+            "adamw-keeps",
+            "At width 32 under AdamW: Q changes by less than a tenth of what v² changes by.",
+            "conserved",
+            "adamw-share",
+            within=(-math.inf, math.log(0.1)),
+            holds=False,
+        ),
+    ),
+)

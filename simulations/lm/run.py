@@ -138,7 +138,7 @@ class Run:
 
 
 def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: Any) -> Run:
-    """A run of a family's architecture; the vocabulary is taken from the data.
+    """A run of a family's architecture; the vocabulary is taken from the data, and the default warm-up is at most half.
 
     Raises
     ------
@@ -148,6 +148,8 @@ def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: An
     if unknown := sorted(set(settings) - known):
         raise ValueError(f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {', '.join(known)}")
     source = find_source(settings.get("data", "stdlib"))
+    if isinstance(steps := settings.get("steps"), int) and steps < 2 * Run.warmup:
+        settings.setdefault("warmup", max(steps, 0) // 2)
     return Run(architecture(family, **{"vocabulary": source.vocabulary, **(sizes or {})}), **settings)
 
 

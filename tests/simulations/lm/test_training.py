@@ -272,3 +272,9 @@ def test_provenance_and_run_are_stored():
 def test_settings_that_make_no_sense_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         tiny(**settings)
+
+
+def test_a_short_run_warms_up_for_half_of_it_at_most():
+    assert make_run("llama", data="markov:8", steps=4).warmup == 2
+    assert make_run("llama", data="markov:8", steps=400).warmup == 20
+    assert make_run("llama", data="markov:8", steps=4, warmup=3).warmup == 3

@@ -51,7 +51,7 @@ def stochastic_descent(
     seed: int,
     observe: Observables,
     quantiles: Sequence[float] = (),
-    weight_decay: Mapping[str, float] | None = None,
+    weight_decay: Mapping[str, float | Tensor] | None = None,
     momentum: float = 0.9,
     betas: tuple[float, float] = (0.9, 0.95),
     eps: float = 1e-8,
@@ -61,7 +61,8 @@ def stochastic_descent(
 
     Parameters
     ----------
-    parametrization, start, paths, seed, observe, quantiles, weight_decay, device : as in `noise.ensemble`.
+    parametrization, start, paths, seed, observe, quantiles, device : as in `noise.ensemble`.
+    weight_decay : λ by block name, one for all problems or one for each ``(B,)``; 0 for blocks not named.
     loss : H, the covariance of the inputs, and T of the labels.
     steps : increasing numbers of steps >= 0 after which the ensemble is looked at: the times of the result.
     label_noise : σ.  ``batch`` : samples in a batch.
@@ -98,8 +99,9 @@ def stochastic_descent(
         for name, axes in parametrization.axes.items()
     }
     recorder = Recorder(observe, quantiles)
-    checked, blocks, decay = spread(parametrization, loss, start, paths, weight_decay, device)
+    checked, blocks, _ = spread(parametrization, loss, start, paths, None, device)
     assert isinstance(checked, LeastSquares)
+    keep = {name: 1 - rules[name].lr * rate for name, rate in _decays(weight_decay or {}, blocks).items()}
     states = {name: initial_state(rule, blocks[name]) for name, rule in rules.items()}
     T, root = checked.T[:, None], covariance_factor(checked.H, "H")[:, None]
     generator = torch.Generator(T.device)
@@ -119,8 +121,29 @@ def stochastic_descent(
         for t in range(taken + 1, count + 1):
             gradients = pull_back(parametrization, blocks, gradient)
             for name, rule in rules.items():
-                blocks[name].mul_(1 - rule.lr * decay[name])
+                blocks[name].mul_(keep[name])
                 update(rule, states[name], blocks[name], gradients[name], t, rule.lr, weight_decay=0.0)
         taken = count
         recorder.record(blocks)
     return recorder.result(torch.tensor(counts, dtype=torch.float64), blocks)
+
+
+def _decays(weight_decay: Mapping[str, float | Tensor], blocks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """λ of every block, to be multiplied with it.
+
+    Raises
+    ------
+    ValueError : a name that is no block, a rate below 0 or not finite, or not one rate for each problem.
+    """
+    for name in weight_decay:
+        if name not in blocks:
+            raise ValueError(f"weight_decay names {name!r}, no block: {nearest_names(name, list(blocks))}")
+    found = {}
+    for name, block in blocks.items():
+        rate = torch.as_tensor(weight_decay.get(name, 0.0), dtype=block.dtype, device=block.device)
+        if rate.shape not in ((), block.shape[:1]):
+            raise ValueError(f"weight_decay[{name!r}] has shape {tuple(rate.shape)}: expected () or {block.shape[:1]}")
+        if not bool(((rate >= 0) & rate.isfinite()).all()):
+            raise ValueError(f"weight_decay[{name!r}]={rate.tolist()}: expected finite numbers >= 0")
+        found[name] = rate.expand(len(block)).reshape(-1, *[1] * (block.ndim - 1))
+    return found

@@ -188,3 +188,30 @@ def test_bad_input_is_named() -> None:
         run(betas=(0.9, 1.0))
     with pytest.raises(ValueError, match="step has the blocks W: expected v, W"):
         run(step={"W": 0.1})
+
+
+def test_problems_decay_each_at_their_own_rate():
+    def run(decay):
+        T = torch.ones(2, 3, 1, dtype=torch.float64)
+        return stochastic_descent(
+            INPUT_SCALE,
+            LeastSquares(T.new_ones(2, 1, 1), T),
+            {"v": T.new_ones(2, 1), "W": T},
+            [5],
+            label_noise=1.0,
+            batch=2,
+            optimizer="adamw",
+            step=0.1,
+            paths=3,
+            seed=0,
+            observe={"W": lambda v, W: W},
+            weight_decay={"W": decay},
+        ).mean["W"]
+
+    one, other, both = run(0.1), run(0.5), run(torch.tensor([0.1, 0.5], dtype=torch.float64))
+    for k, alone in enumerate((one, other)):
+        torch.testing.assert_close(both[k], alone[k], rtol=1e-13, atol=0)
+    assert not torch.allclose(one[1], other[1])
+    for wrong, told in ((torch.ones(3), "expected"), (-1.0, ">= 0"), (float("nan"), ">= 0")):
+        with pytest.raises(ValueError, match=f"weight_decay.*{told}"):
+            run(wrong)

@@ -18,7 +18,10 @@ def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
     """Every measured scope of the two claims, its simulations replaced by one answer."""
     means = np.ones((16, 3))
     monkeypatch.setattr(phase, "simulate", lambda *a, **k: phase.Cell(np.ones(3), means, GROWTH))
-    monkeypatch.setattr(optimizer_curvature, "trace_growth", lambda *a, **k: (np.ones(3), means, GROWTH))
+    monkeypatch.setattr(
+        optimizer_curvature, "trace_growth", lambda name, c, starts, **k: (np.ones(3), dict.fromkeys(starts, means))
+    )
+    monkeypatch.setattr(optimizer_curvature, "growth", lambda *a: GROWTH)
     found = []
     for claim in (installed_claims()[name] for name in ("curvature", "optimizer-curvature")):
         for scope in claim.scopes:

@@ -15,8 +15,7 @@ docs: .venv/installed
 test: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/scalevec check
+	$(BIN)/mypy & types=$$!; $(BIN)/scalevec check && wait $$types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile  # one thread for each worker
 
 .venv/installed: requirements.txt pyproject.toml

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: reproduce docs test clean
+.PHONY: reproduce docs gpu test clean
 
 reproduce: .venv/installed
 	$(BIN)/scalevec check --report paper_checks.md
@@ -11,6 +11,10 @@ reproduce: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/scalevec report --api
+
+gpu: .venv/installed
+	$(BIN)/scalevec experiment large --effort full --device cuda --minutes 9 \
+		--json results/large.json --figure results/figures/large.svg
 
 test: .venv/installed
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -25,7 +26,7 @@ runs_folder = click.option(
     help="Folder of finished runs and checkpoints.",
 )
 on_jobs = click.option(
-    "--jobs", type=int, default=None, metavar="N", help="Runs at a time (default: one for each core)."
+    "--jobs", type=int, default=None, metavar="N", help="Runs at a time (default: one for each core; one on a GPU)."
 )
 on_scheduler = click.option(
     "--scheduler", metavar="ADDRESS", help="Of a Dask cluster to run on, such as tcp://host:8786; see docs/cluster.md."
@@ -75,12 +76,22 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
     out.print(f"\n{runs / (run.key + '.nc')}")
 
 
-@click.command(epilog="\b\nExample:\n  scalevec experiment removal --effort standard")
+@click.command(
+    epilog="\b\nExample:\n"
+    "  scalevec experiment removal --effort standard\n"
+    "  scalevec experiment large --effort full --device cuda --minutes 9 --figure results/large.svg"
+)
 @click.argument("names", nargs=-1)
 @click.option("--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="Steps and seeds.")
 @on_jobs
 @on_scheduler
+@click.option(
+    "--minutes", type=float, default=None, metavar="N", help="Stop after so long, and take the seeds all arms have."
+)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Results.")
+@click.option(
+    "--figure", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw the losses (SVG and PNG)."
+)
 @runs_folder
 @on_device
 def experiment(
@@ -88,14 +99,17 @@ def experiment(
     effort: str,
     jobs: int | None,
     scheduler: str | None,
+    minutes: float | None,
     json_file: Path | None,
+    figure: Path | None,
     runs: Path,
     device: str,
 ) -> None:
     """Run experiments, all or those named, and print every contrast with its interval.
 
     Quick effort takes seconds and says nothing about the question; standard takes minutes, full hours.  It can be
-    stopped at any time: finished runs are stored, and the same command goes on.
+    stopped at any time: finished runs are stored, and the same command goes on.  Experiments too large for processors
+    are run only when they are named.
     """
     from scalevec_theory.flow import check_device
     from simulations.lm.experiment import perform, store
@@ -107,17 +121,24 @@ def experiment(
     if scheduler is None:
         check_device(device)
     chosen = find_experiments(names)
-    if json_file is not None:
-        if len(chosen) != 1:
-            raise ValueError(f"json={json_file}: expected one experiment, {len(chosen)} are chosen")
-        check_writable(json_file)
+    for option, file in (("json", json_file), ("figure", figure)):
+        if file is not None:
+            if len(chosen) != 1:
+                raise ValueError(f"{option}={file}: expected one experiment, {len(chosen)} are chosen")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            check_writable(file)
+    if jobs is None:
+        jobs = 1 if device == "cuda" else cores()
     out = console()
     for e in chosen:
         out.print(f"{e.id}: {e.question}")
         with progress(e.id) as tell:
             outcome = perform(
-                e, effort, runs, jobs=cores() if jobs is None else jobs, scheduler=scheduler, device=device, report=tell
+                e, effort, runs, jobs=jobs, scheduler=scheduler, device=device, minutes=minutes, report=tell
             )
+        seeds, planned = len(outcome.seeds), e.seeds[EFFORTS.index(effort)]
+        if seeds < planned:
+            out.print(f"{seeds} of {planned} seeds are finished in all arms; the same command goes on with the others")
         out.print(outcome_table(e, outcome))
         if e.scaling is not None:
             found = compute_multiplier(e, outcome)
@@ -128,10 +149,14 @@ def experiment(
         out.print()
         if json_file is not None:
             store(outcome, json_file)
+        if figure is not None:
+            # Figures stand above this package; the command line is the one place that reaches up to them, by name only.
+            for file in importlib.import_module("figures.training_curves").draw_outcome(figure, e, outcome):
+                out.print(str(file))
 
 
 def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
-    """All, or those named.
+    """Those named, or all but the ones that are run on request only.
 
     Raises
     ------
@@ -143,7 +168,7 @@ def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
     for name in names:
         if name not in EXPERIMENTS:
             raise UnknownName("experiment", name, list(EXPERIMENTS))
-    return [EXPERIMENTS[name] for name in names or EXPERIMENTS]
+    return [EXPERIMENTS[name] for name in names] or [e for e in EXPERIMENTS.values() if not e.on_request]
 
 
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,7 @@ class Experiment:
     threshold : the smallest value that would matter; of a loss in nats per token.
     scaling : which arms a scaling law is fitted to, if any.
     steps, seeds : by effort, (quick, standard, full).  No run is added after a look at the result.
+    on_request : whether it is run only when it is named, being too large for processors.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Experiment:
     sizes: Mapping[str, Any]
     settings: Mapping[str, Any]
     scaling: Scaling | None = None
+    on_request: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for a contrast of an arm that is not there."""
@@ -74,7 +77,14 @@ class Experiment:
         steps = round(self.steps[EFFORTS.index(effort)] * changes.pop("stretch", 1))
         small: dict[str, Any] = {}
         if effort == "quick":
-            small = {"sizes": {"layers": 2}, "batch": 4, "length": 32, "held_out": 2, "compile": False}
+            small = {
+                "sizes": {"layers": 2},
+                "batch": 4,
+                "length": 32,
+                "held_out": 2,
+                "compile": False,
+                "precision": "float32",
+            }
         settings = {**self.settings, **small, "steps": steps, "warmup": min(steps // 10, 100), "seed": seed}
         sizes = {**self.sizes, **settings.pop("sizes", {}), **changes.pop("sizes", {})}
         family, wide = changes.pop("family", self.family), changes.pop("widened", None)
@@ -100,6 +110,11 @@ class Outcome:
     seconds: float
     provenance: Mapping[str, str]
     metrics: Mapping[str, Mapping[str, Mapping[int, Sequence[float]]]] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> list[int]:
+        """Those that every arm has."""
+        return sorted(set.intersection(*(set(runs) for runs in self.curves.values())))
 
     def numbers(self, contrast: Contrast) -> dict[int, float]:
         """The contrast's number of every seed that all its arms have.
@@ -151,20 +166,25 @@ def perform(
     jobs: int = 1,
     scheduler: str | None = None,
     device: str = "cpu",
+    minutes: float | None = None,
     report: Callable[[int, int], None] | None = None,
 ) -> Outcome:
     """Run every arm and seed that ``folder`` does not hold yet, and gather all; each run uses one thread.
 
-    ``jobs`` and ``scheduler`` are those of `run_parallel`.
+    ``jobs`` and ``scheduler`` are those of `run_parallel`.  After so many ``minutes`` no step is begun: what is in
+    progress is left with a checkpoint, and the outcome is that of the seeds that all arms have finished.
 
     Raises
     ------
-    ValueError : a run raised; the others are finished and stored.
+    ValueError : a run raised; the others are finished and stored.  Minutes that are not above 0.
     """
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes={minutes}: expected > 0")
+    until = None if minutes is None else time.time() + 60 * minutes
     todo = experiment.runs(effort)
     runs = [experiment.run(arm, seed, effort) for arm, seed in todo]
-    calls = [Call(_train, (run, folder.resolve(), device), experiment.id) for run in runs]
-    found: dict[int, xarray.Dataset] = {}
+    calls = [Call(_train, (run, folder.resolve(), device, until), experiment.id) for run in runs]
+    found: dict[int, xarray.Dataset | None] = {}
     failures = []
     for index, value in run_parallel(calls, jobs, scheduler, gpu=device == "cuda"):
         if isinstance(value, Exception):
@@ -175,7 +195,10 @@ def perform(
             report(len(found) + len(failures), len(calls))
     if failures:
         raise failures[0]
-    return gathered(experiment, effort, todo, [found[i] for i in range(len(todo))], sum(r.tokens for r in runs))
+    unfinished = {todo[i][1] for i, dataset in found.items() if dataset is None}
+    kept = [i for i, (_, seed) in enumerate(todo) if seed not in unfinished]
+    datasets = [dataset for i in kept if (dataset := found[i]) is not None]
+    return gathered(experiment, effort, [todo[i] for i in kept], datasets, sum(runs[i].tokens for i in kept))
 
 
 def gathered(
@@ -202,10 +225,8 @@ def rounded(numbers: xarray.DataArray) -> list[float]:
     return [float(f"{float(x):.6g}") for x in numbers]
 
 
-def _train(run: Run, folder: Path, device: str) -> xarray.Dataset:
-    found = train(run, folder, device=device)
-    assert found is not None
-    return found
+def _train(run: Run, folder: Path, device: str, until: float | None) -> xarray.Dataset | None:
+    return train(run, folder, device=device, until=until)
 
 
 def store(outcome: Outcome, path: Path) -> None:

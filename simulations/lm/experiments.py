@@ -20,6 +20,8 @@ SIZES = {"width": 64, "layers": 4, "heads": 4, "hidden": 176}
 SETTINGS = {"lr": 3e-3, "weight_decay": 0.1, "batch": 16, "length": 128, "held_out": 16, "compile": True}
 UNIFIED = "HG+DNP+OR"
 
+LARGE = {"width": 768, "layers": 12, "heads": 12, "hidden": 2048}
+
 GROWTH = {32: 0.14, 48: 0.3, 64: 0.5, 96: 1.07}
 """Widths, and steps as a share of the others' such that every size reads about 1.8 tokens for each parameter."""
 
@@ -154,6 +156,41 @@ _ALL = (
             Contrast("grows", {"standard-96": 1.0, "unified-96": -1.0, "standard-32": -1.0, "unified-32": 1.0}),
         ),
         scaling=Scaling(tuple(f"standard-{w}" for w in GROWTH), tuple(f"unified-{w}" for w in GROWTH)),
+    ),
+    # For ten minutes of one GPU such as an H100.  At 400,000 tokens a second, cautious for that, a run of full effort
+    # takes 12 seconds beside some 9 of set-up and evaluation, and what is compiled takes a minute for each arm: three
+    # seeds of four arms take 8 minutes.  A faster GPU finishes more of the six before the clock stops it.
+    _experiment(
+        "large",
+        "At 85 million parameters, do learned norm scales lower the loss, and does the unified design do so beyond a "
+        "wider model of as many parameters?",
+        PAPER_A,
+        "llama",
+        {
+            "without": {"design": "none"},
+            "standard": {"scales": "none"},
+            "unified": {"design": UNIFIED},
+            "wider": {"scales": "none", "sizes": {"hidden": LARGE["hidden"] + 8}},
+        },
+        (
+            difference("removal", "without", "standard", 0.028),
+            difference("unified", "standard", "unified"),
+            difference("equal-parameters", "wider", "unified", 0.033),
+            difference("width-alone", "standard", "wider", within=(-0.005, 0.005)),
+        ),
+        steps=(6, 100, 300),
+        seeds=(2, 3, 6),
+        sizes=LARGE,
+        settings={
+            **SETTINGS,
+            "lr": 1e-3,
+            "batch": 32,
+            "length": 512,
+            "evaluations": 6,
+            "held_out": 8,
+            "precision": "bfloat16",
+        },
+        on_request=True,
     ),
 )
 

@@ -167,7 +167,7 @@ def conserved(lab: Laboratory, step: int) -> dict[str, float]:
     share : that over the rms of the change of the part of the scale alone.
     """
     norms, first = _foldable(lab.run)
-    now = {n: p.detach() for n, p in lab.model.named_parameters()}
+    now = {n: p.detach().cpu() for n, p in lab.model.named_parameters()}
     pairs = [(parts(norm, now), parts(norm, first)) for norm in norms]
     scale = torch.cat([a[0] - b[0] for a, b in pairs])
     consumer = torch.cat([a[1] - b[1] for a, b in pairs])

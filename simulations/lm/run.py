@@ -171,10 +171,13 @@ class Laboratory:
 
 
 def set_up(run: Run, device: torch.device | str = "cpu") -> Laboratory:
-    """Build the model of a run with its design attached, its data and its optimizers."""
+    """Build the model of a run with its design attached, its data and its optimizers.
+
+    The model is traced on the processor, and moved to the device before there are optimizers.
+    """
     source = find_source(run.data)
-    model: nn.Module = Decoder(run.architecture, run.seed).to(device)
-    example = source.batch(run.seed, 0, 2, min(run.length, 16))[0].to(device)
+    model: nn.Module = Decoder(run.architecture, run.seed)
+    example = source.batch(run.seed, 0, 2, min(run.length, 16))[0]
     design = [part for part in (run.design, run.multipliers) if part not in ("none", "standard")]
     if design:
         chosen = partial(_matches, run.multipliers_on) if run.multipliers_on else None
@@ -186,6 +189,7 @@ def set_up(run: Run, device: torch.device | str = "cpu") -> Laboratory:
     )
     if run.multiplier_start == "mup":
         start_like_mup(run, model)
+    model.to(device)
     return Laboratory(
         run, model, source, groups, make_optimizers(run, groups), SCHEDULES[run.schedule](run.steps, run.warmup)
     )

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,11 @@ from simulations.store import seal, set_aside, unseal, write_bytes
 
 logger = logging.getLogger("scalevec")
 Report = Callable[[int, int], None]
+Loss = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 CHECKPOINT_EVERY = 60.0
 """Seconds between checkpoints."""
+COMPILED_AT_ONCE = 8
+"""torch compiles one function for so many models, and says no more than a warning when it takes the slow path after."""
 ZIP = b"PK"
 """How a checkpoint begins that was written before they were sealed."""
 
@@ -42,6 +45,7 @@ def train(
     device: torch.device | str = "cpu",
     report: Report | None = None,
     stop_after: int | None = None,
+    until: float | None = None,
 ) -> xarray.Dataset | None:
     """Train, and return the course of the run.
 
@@ -54,6 +58,7 @@ def train(
     folder : for ``KEY.nc`` and ``KEY.checkpoint``; made if missing.
     report : called after every step with the number of steps done and of all.
     stop_after : stop after so many steps, with a checkpoint; the result is then None.
+    until : stop before the first step after this time (that of `time.time`) likewise.
 
     Returns
     -------
@@ -70,6 +75,8 @@ def train(
     """
     if folder is not None and (done := RunStore(folder).get(run.key)) is not None:
         return done
+    if until is not None and time.time() >= until:
+        return None
     began = time.monotonic()
     with _processes(device) as (rank, world):
         lab = set_up(run, device)
@@ -81,7 +88,7 @@ def train(
         parts = _parts(run, rank, world)
         saved = time.monotonic()
         for step in range(course.step, run.steps):
-            if stop_after is not None and step >= stop_after:
+            if (stop_after is not None and step >= stop_after) or (until is not None and time.time() >= until):
                 course.save()
                 return None
             course.evaluate_if_due()
@@ -121,21 +128,41 @@ def _parts(run: Run, rank: int, world: int) -> list[slice]:
     return [slice(first + rank * share, first + (rank + 1) * share) for first in range(0, run.batch, rows)]
 
 
-def _loss_function(lab: Laboratory) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _loss_function(lab: Laboratory) -> Loss:
+    """The laboratory's loss.  One that is compiled is shared by all seeds, whose model is then the first one's with the
+    parameters of ``lab``: attached designs are of classes of their own, for each of which torch would compile again."""
+    if not lab.run.compile:
+        return _loss_of(lab.model, lab.run.precision)
+    key = (replace(lab.run, seed=0), next(lab.model.parameters()).device)
+    if key not in _compiled:
+        if len(_compiled) == COMPILED_AT_ONCE:
+            _compiled.clear()
+            torch.compiler.reset()
+        _compiled[key] = lab.model, torch.compile(_loss_of(lab.model, lab.run.precision))
+    model, loss_of = _compiled[key]
+    if model is not lab.model:
+        model.load_state_dict(lab.model.state_dict(keep_vars=True), assign=True)
+        lab.model = model
+    return loss_of
+
+
+_compiled: dict[tuple[Run, torch.device], tuple[nn.Module, Loss]] = {}
+
+
+def _loss_of(model: nn.Module, precision: str) -> Loss:
+    dtype = PRECISIONS[precision]
+
     def loss_of(tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        dtype = PRECISIONS[lab.run.precision]
         with torch.autocast(tokens.device.type, dtype, enabled=dtype != torch.float32):
-            return lab.model.loss(tokens, targets)  # type: ignore[no-any-return, operator]
+            return model.loss(tokens, targets)  # type: ignore[no-any-return, operator]
 
-    return torch.compile(loss_of) if lab.run.compile else loss_of  # type: ignore[no-any-return]
+    return loss_of
 
 
-def _step(
-    lab: Laboratory, loss_of: Callable[..., tuple[Tensor, Tensor]], step: int, parts: list[slice], world: int
-) -> tuple[float, float]:
+def _step(lab: Laboratory, loss_of: Loss, step: int, parts: list[slice], world: int) -> tuple[float, float]:
     """One step of the optimizers: the loss before it, and the gradient's norm."""
     run, device = lab.run, next(lab.model.parameters()).device
-    tokens, targets = (t.to(device) for t in lab.source.batch(run.seed, step, run.batch, run.length))
+    tokens, targets = (t.to(device, non_blocking=True) for t in lab.source.batch(run.seed, step, run.batch, run.length))
     total = torch.zeros((), device=device)
     for part in parts:
         loss, minimised = loss_of(tokens[part], targets[part])
@@ -146,14 +173,15 @@ def _step(
             dist.all_reduce(t)
             t /= world
     norm = torch.nn.utils.clip_grad_norm_(lab.clipped(), run.clip or math.inf)
-    if not bool(torch.isfinite(total + norm)):
+    measured, size = torch.stack([total, norm]).tolist()  # together: each look makes a GPU wait
+    if not math.isfinite(measured + size):
         raise Diverged(f"step {step}: {_where_not_finite(lab.model, total)}")
     for optimizer in lab.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = run.lr * group.get("lr_factor", 1.0) * float(lab.factors[step])
         optimizer.step()
         optimizer.zero_grad()
-    return float(total), float(norm)
+    return measured, size
 
 
 def _where_not_finite(model: nn.Module, loss: Tensor) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import figures
-from figures import style
+from figures import bands, style
 from scalevec_theory.registry import installed_claims
 
 NAMES = sorted(figures.available())
@@ -54,6 +54,15 @@ def test_same_seed_same_bytes_and_another_seed_another_picture(drawn, tmp_path, 
     first = drawn[1][name][0].read_bytes()
     assert module.draw(tmp_path / "again", 0)[0].read_bytes() == first
     assert module.draw(tmp_path / "other", 1)[0].read_bytes() != first
+
+
+@pytest.mark.parametrize(
+    "name", ["training-curves", "size-sweeps", "measured-norms", "width-scaling", "conserved-drift"]
+)
+def test_an_outcome_that_is_not_there_is_left_out(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(bands, "committed", lambda experiment: None)
+    svg, png = importlib.import_module(figures.available()[name]).draw(tmp_path, 0)
+    assert svg.exists() and png.exists()
 
 
 def test_every_figure_a_claim_names_exists_and_every_claim_names_one():

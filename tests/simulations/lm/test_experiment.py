@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from simulations.lm.commands import split_settings
+from simulations.lm.commands import experiment as command
+from simulations.lm.commands import find_experiments, split_settings
 from simulations.lm.contrast import difference, mean, power, ratio, slope
 from simulations.lm.evidence import evidence
 from simulations.lm.experiment import (
@@ -21,6 +25,8 @@ from simulations.lm.experiment import (
     tokens_to_reach,
 )
 from simulations.lm.experiments import EXPERIMENTS
+from simulations.lm.model import count_parameters
+from simulations.lm.run import set_up
 from simulations.settings import parse_settings
 
 SIZES = {"width": 16, "layers": 1, "heads": 2, "hidden": 16}
@@ -179,6 +185,74 @@ def test_quick_effort_runs(tmp_path: Path):
     e = EXPERIMENTS["iwd"]
     found = perform(e, "quick", tmp_path)
     assert all(np.isfinite(found.estimate(contrast).value) for contrast in e.contrasts)
+
+
+BRIEF = replace(
+    PLANTED, id="brief", arms={"fast": {}, "slow": {"lr": 1e-3}}, contrasts=(BY_NAME["known"],), steps=(4, 4, 4)
+)
+
+
+def stops_in_the_last_seed(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Let the clock go on by a second whenever it is looked at; the minutes after which BRIEF is in its last run."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr(time, "time", lambda: next(ticks))
+    return (5 * (1 + BRIEF.steps[0]) + 3) / 60
+
+
+def test_the_clock_leaves_out_seeds_that_some_arm_has_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patch:
+        found = perform(BRIEF, "full", tmp_path, minutes=stops_in_the_last_seed(patch))
+    assert found.seeds == [0, 1] and {arm: sorted(c) for arm, c in found.curves.items()} == {
+        "fast": [0, 1],
+        "slow": [0, 1],
+    }
+    assert len(list(tmp_path.glob("*.nc"))) == 5 and len(list(tmp_path.glob("*.checkpoint"))) == 1
+    store(found, tmp_path / "brief.json")
+    assert stored(tmp_path / "brief.json") == found
+    whole = perform(BRIEF, "full", tmp_path)
+    assert whole.seeds == [0, 1, 2] and all(
+        whole.curves[arm][seed] == c for arm in found.curves for seed, c in found.curves[arm].items()
+    )
+    assert whole.tokens == found.tokens * 3 / 2
+    with pytest.raises(ValueError, match="minutes=0: expected > 0"):
+        perform(BRIEF, "full", tmp_path, minutes=0)
+
+
+def test_an_experiment_that_is_stopped_prints_stores_and_draws_what_it_has(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "brief", BRIEF)
+    options = ["brief", "--effort", "full", "--runs", str(tmp_path), "--jobs", "1"]
+    out = tmp_path / "new"
+    files = ["--json", str(out / "brief.json"), "--figure", str(out / "brief.svg")]
+    with monkeypatch.context() as patch:
+        minutes = stops_in_the_last_seed(patch)
+        shown = CliRunner().invoke(command, [*options, *files, "--minutes", str(minutes)])
+    assert shown.exit_code == 0, shown.output
+    assert "2 of 3 seeds are finished in all arms; the same command goes on with the others" in shown.output
+    assert "slow − fast" in shown.output
+    assert stored(out / "brief.json").seeds == [0, 1]
+    bands = (out / "brief.svg").read_text().count('id="FillBetween')
+    assert bands == 3 and (out / "brief.png").exists()
+    again = CliRunner().invoke(command, options)
+    assert "seeds are finished" not in again.output and again.exit_code == 0
+    none = CliRunner().invoke(
+        command, [*options[:3], "--runs", str(tmp_path / "none"), "--jobs", "1", "--minutes", "1e-9"]
+    )
+    assert "0 of 3 seeds are finished" in none.output and str(none.exception).endswith("expected two or more")
+
+
+def test_the_large_experiment_is_run_on_request_and_its_wider_model_has_as_many_parameters():
+    assert "large" not in {e.id for e in find_experiments(())}
+    large, *rest = find_experiments(("large",))
+    assert not rest and large.on_request
+    trained = {}
+    for arm in ("standard", "unified"):
+        run = large.run(arm, 0, "full")
+        lab = set_up(replace(run, architecture=replace(run.architecture, layers=1)))
+        trained[arm] = sum(p.numel() for p in lab.model.parameters() if p.requires_grad)
+    standard, wider = (large.run(arm, 0, "full").architecture for arm in ("standard", "wider"))
+    added = standard.layers * (trained["unified"] - trained["standard"])
+    more = count_parameters(wider) - count_parameters(standard)
+    assert added <= more < 3 * added and count_parameters(standard) > 85e6
 
 
 def test_a_contrast_of_nothing_is_refused():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import xarray
+from torch._dynamo.utils import counters
 
 from scalevec_theory.schedules import SCHEDULES
 from simulations.lm import training
@@ -54,6 +57,69 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     first = train(run, tmp_path)
     monkeypatch.setattr(training, "set_up", None)
     assert same(first, train(run, tmp_path))
+
+
+def test_a_run_stops_by_the_clock_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = tiny()
+    whole = train(run)
+    ticks = iter(range(100))
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: next(ticks))
+        assert train(run, tmp_path, until=4) is None
+    assert torch.load(checkpoint_of(tmp_path, run), weights_only=True)["step"] == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "set_up", None)
+        assert train(run, tmp_path, until=time.time() - 1) is None
+    assert same(whole, train(run, tmp_path, until=time.time() + 1000))
+    assert same(whole, train(run, tmp_path, until=time.time() - 1))
+
+
+def test_half_precision_is_as_near_as_its_digits():
+    exact, rounded = (train(tiny(precision=precision)) for precision in ("float32", "bfloat16"))
+    error = np.abs(rounded["loss"] / exact["loss"] - 1).max()
+    assert 0 < error < torch.finfo(torch.bfloat16).eps
+
+
+def checkpoint_of(folder: Path, run: Run) -> io.BytesIO:
+    return io.BytesIO(unseal((folder / f"{run.key}.checkpoint").read_bytes()))
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What `torch.compile` was asked for; it traces, but leaves the code to torch as it is."""
+    asked = []
+
+    def compile(function):
+        asked.append(function)
+        return genuine(function, backend="eager")
+
+    genuine = torch.compile
+    monkeypatch.setattr(training, "_compiled", {})
+    monkeypatch.setattr(torch, "compile", compile)
+    return asked
+
+
+def test_seeds_share_what_is_compiled_and_nothing_else(tmp_path: Path, compiled):
+    def graphs() -> int:
+        return counters["stats"]["unique_graphs"]
+
+    runs = [tiny(sizes={"layers": 1}, design="HG+OR", compile=True, seed=seed) for seed in (0, 1)]
+    train(runs[0])
+    before = graphs()
+    train(runs[1], tmp_path, stop_after=3)
+    assert same(train(runs[1], tmp_path), train(replace(runs[1], compile=False)))
+    assert before > 0 and graphs() == before and len(compiled) == 1
+
+
+def test_more_models_than_torch_compiles_at_once(compiled, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch, "compile", lambda function: function)
+    resets = []
+    monkeypatch.setattr(torch.compiler, "reset", lambda: resets.append(len(training._compiled)))
+    for width in range(2, 20, 2):
+        lab = set_up(tiny(sizes={"layers": 1, "width": width, "heads": 1}, compile=True))
+        training._loss_function(lab)
+    assert resets == [0] and len(training._compiled) == 1
+    assert torch._dynamo.config.recompile_limit == training.COMPILED_AT_ONCE
 
 
 def damaged(content: bytes) -> list[bytes]:

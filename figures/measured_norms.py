@@ -1,0 +1,55 @@
+"""Parameters of small models along training, over what gradient noise and weight decay alone would make of them.
+
+Matrices: their rms; norm scales and multipliers: the rms of their displacement, as both start at 1.  Geometric means
+over parameters and seeds with 95% intervals; 1 is noise alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from figures import bands, style
+from simulations.lm.contrast import Contrast
+
+SHOWN = ("norms",)
+ARMS = {
+    "adamw": "AdamW, λ = 1",
+    "light-decay": "AdamW, λ = 0.1",
+    "heavy-decay": "AdamW, λ = 5",
+    "muon": "Muon, λ = 1",
+    "vector": "AdamW, λ = 1, multipliers",
+}
+PANELS = {
+    "abm.size": "Matrices: rms",
+    "abm.scales": "Norm scales: displacement",
+    "abm.multipliers": "Multipliers: displacement",
+}
+
+
+def draw(out: Path, seed: int = 0) -> list[Path]:
+    shown = bands.outcomes(SHOWN)
+    with style.context():
+        figure, axes = style.panels(1, len(PANELS), 2.9, sharey=bool(shown))
+        if not shown:
+            for ax in axes:
+                bands.nothing(ax, SHOWN)
+            return style.save(figure, out, "measured-norms")
+        ((_, outcome),) = shown
+        for ax, (metric, title) in zip(axes, PANELS.items(), strict=True):
+            for k, (arm, label) in enumerate(ARMS.items()):
+                if outcome.metrics[metric][arm]:
+                    steps, numbers = bands.course(outcome, Contrast("", {arm: 1.0}, metric, logarithm=True))
+                    bands.band(ax, steps, numbers, label=label, **bands.look(k))
+            ax.axhline(1, **style.PREDICTED)
+            ax.set(xlabel="step", title=title, yscale="log")
+            ax.set_yticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
+            ax.set_yticks([], minor=True)
+        axes[0].set_ylabel("measured over noise alone")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        figure.suptitle(bands.run_of(outcome), fontsize=8)
+        style.letter(axes)
+        return style.save(figure, out, "measured-norms")
+
+
+if __name__ == "__main__":
+    style.main(draw)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
@@ -72,3 +73,30 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def check_types(settings: Any) -> None:
+    """That every field of a dataclass of settings has a value of its type; numbers must be finite.
+
+    Raises
+    ------
+    ValueError : one has not.
+    """
+    for name, kind in get_type_hints(type(settings)).items():
+        value, origin = getattr(settings, name), get_origin(kind)
+        if origin is Literal and (not isinstance(value, str) or value not in get_args(kind)):
+            raise ValueError(f"{name}={value!r}: expected one of {', '.join(get_args(kind))}")
+        types, words = _KINDS.get(origin or kind, (object, ""))
+        if not isinstance(value, types) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{name}={value!r}: expected {words}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name}={value}: expected a finite number")
+
+
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (int, "an integer"),
+    float: ((int, float), "a number"),
+    str: (str, "a word"),
+    bool: (bool, "true or false"),
+    tuple: (tuple, "a list"),
+}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from simulations.settings import check_types
+
 
 @dataclass(frozen=True)
 class Architecture:
@@ -61,9 +63,16 @@ class Architecture:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a size below 1, heads that do not divide, or more active experts than there are."""
-        for name in ("width", "layers", "heads", "hidden", "vocabulary", "length", "active"):
+        check_types(self)
+        sizes = ("width", "layers", "heads", "hidden", "vocabulary", "length", "active")
+        for name in (*sizes, "mixer_heads", "mixer_head_dim", "mixer_groups"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: expected >= 1")
+        for name in ("kv_heads", "head_dim", "epsilon", "experts", "balance", "state", "init"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}={getattr(self, name)}: expected >= 0")
+        if not self.rope_base > 0:
+            raise ValueError(f"rope_base={self.rope_base}: expected > 0")
         if self.heads % self.keys:
             raise ValueError(f"kv_heads={self.kv_heads}: expected a divisor of heads={self.heads}")
         if self.head_dim == 0 and self.width % self.heads:

@@ -21,6 +21,7 @@ from simulations.models import attach, iwd_param_groups, multipliers, split_for_
 from simulations.models.decay import WEIGHTS
 from simulations.models.groups import ParamGroups
 from simulations.runs import key_of
+from simulations.settings import check_types
 
 OPTIMIZERS = ("adamw", "muon", "sgd", "momentum")
 STARTS = ("ones", "mup")
@@ -92,6 +93,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Raises ValueError for a name that is not known or a number out of range."""
+        check_types(self)
         for name, known in (
             ("optimizer", OPTIMIZERS),
             ("precision", tuple(PRECISIONS)),
@@ -109,7 +111,9 @@ class Run:
         for name in ("weight_decay", "multiplier_decay", "clip", "seed"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name}={getattr(self, name)}: expected >= 0")
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        if self.seed >= 2**63:
+            raise ValueError(f"seed={self.seed}: expected < 2^63")
+        if len(self.betas) != 2 or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas={self.betas}: expected two numbers in [0, 1)")
         if self.measures:
             from simulations.lm.measures import MEASURES  # it imports this module
@@ -147,7 +151,10 @@ def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: An
     known = {f.name for f in fields(Run)} - {"architecture"}
     if unknown := sorted(set(settings) - known):
         raise ValueError(f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {', '.join(known)}")
-    source = find_source(settings.get("data", "stdlib"))
+    data = settings.get("data", "stdlib")
+    if not isinstance(data, str):
+        raise ValueError(f"data={data!r}: expected a name or a path")
+    source = find_source(data)
     if isinstance(steps := settings.get("steps"), int) and steps < 2 * Run.warmup:
         settings.setdefault("warmup", max(steps, 0) // 2)
     return Run(architecture(family, **{"vocabulary": source.vocabulary, **(sizes or {})}), **settings)

@@ -333,6 +333,15 @@ def test_provenance_and_run_are_stored():
         ({"batch": 4, "accumulate": 3}, "accumulate=3: expected a divisor of batch=4"),
         ({"warmup": 9}, "warmup=9: expected from 0 to steps=8"),
         ({"learning_rate": 1}, "learning_rate=1: no such setting"),
+        ({"lr": float("inf")}, "lr=inf: expected a finite number"),
+        ({"lr": "fast"}, "lr='fast': expected a number"),
+        ({"steps": 4.0}, "steps=4.0: expected an integer"),
+        ({"steps": True}, "steps=True: expected an integer"),
+        ({"compile": 1}, "compile=1: expected true or false"),
+        ({"betas": 0.9}, "betas=0.9: expected a list"),
+        ({"betas": ("a", 0.9)}, r"betas=\('a', 0.9\): expected two numbers"),
+        ({"data": 4}, "data=4: expected a name or a path"),
+        ({"seed": 2**63}, "seed=9223372036854775808: expected"),
     ],
 )
 def test_settings_that_make_no_sense_are_named(settings, message):
@@ -344,3 +353,19 @@ def test_a_short_run_warms_up_for_half_of_it_at_most():
     assert make_run("llama", data="markov:8", steps=4).warmup == 2
     assert make_run("llama", data="markov:8", steps=400).warmup == 20
     assert make_run("llama", data="markov:8", steps=4, warmup=3).warmup == 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"norm": "max"}, "norm='max': expected one of rms, layer"),
+        ({"width": "wide"}, "width='wide': expected an integer"),
+        ({"kv_heads": -1}, "kv_heads=-1: expected >= 0"),
+        ({"epsilon": float("nan")}, "epsilon=nan: expected a finite number"),
+        ({"rope_base": 0}, "rope_base=0: expected > 0"),
+        ({"tied": "yes"}, "tied='yes': expected true or false"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_named(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        make_run("llama", sizes, data="markov:8")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,9 +71,10 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
     if jobs <= 1:
         outcomes: Generator[tuple[int, Any, str], None, None] = (_perform(i, call) for i, call in enumerate(calls))
     else:
+        _quiet_executor()
         with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
             outcomes = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
-                delayed(perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls)
+                delayed(_perform_beside)(os.getpid(), os.getcwd(), i, call) for i, call in enumerate(calls)
             )
     try:
         for index, value, raised in outcomes:
@@ -82,6 +85,37 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib remarks that closing gives up what still runs; that is the point
             outcomes.close()
+
+
+@cache
+def _quiet_executor() -> None:
+    """Loky's own thread may look for a call that was given up, and would print a traceback at any time after."""
+    before = threading.excepthook
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        if error.thread is None or error.thread.name != "ExecutorManagerThread":
+            before(error)
+
+    threading.excepthook = hook
+
+
+def _perform_beside(parent: int, folder: str, index: int, call: Call) -> tuple[int, Any, str]:
+    """`perform_in` in a child of the process ``parent``."""
+    _end_with(parent)
+    return perform_in(folder, index, call)
+
+
+@cache
+def _end_with(parent: int) -> None:
+    """End this process soon after its parent, which may be killed before it can see to that."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    if os.getppid() == parent:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def perform_in(folder: str, index: int, call: Call) -> tuple[int, Any, str]:

@@ -209,7 +209,7 @@ def _read_config(path: Path, overrides: Mapping[str, Any]) -> PreTrainedConfig:
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {getattr(error, 'strerror', None) or f'no JSON: {error}'}") from error
     kind = fields.get("model_type") if isinstance(fields, dict) else None
-    if kind not in CONFIG_MAPPING_NAMES:
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING_NAMES:
         own = "; its own code (auto_map) is not run" if isinstance(fields, dict) and "auto_map" in fields else ""
         raise ValueError(f"{path}: model_type={kind!r} is none of transformers{own}")
     return _make(CONFIG_MAPPING[kind], fields, overrides)

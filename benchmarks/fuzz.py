@@ -237,7 +237,7 @@ def configs(folder: Path) -> Trial:
         "num_key_value_heads": 1,
         "vocab_size": 16,
     }
-    values = (0, -1, 1.5, None, "x", [], {}, True, 10**9, 3)
+    values = (0, -1, 1.5, None, "x", [], {}, True, 64, 3)
     path = folder / "config.json"
 
     def trial(rng: random.Random) -> str | None:

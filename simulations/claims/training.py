@@ -71,6 +71,23 @@ norms = Claim(
     ),
 )
 
+multipliers = Claim(
+    id="training-multipliers",
+    title="Learned multipliers lower the loss under Muon",
+    statement="With Muon on hidden matrices, scalar as well as vector multipliers lower the final loss.",
+    formula=r"L_{\text{none}} > L_{\text{scalar}}, L_{\text{vector}}",
+    source=f"{PAPER_B}, gains of multipliers under Muon",
+    figures=FIGURES,
+    scopes=(
+        contrast_scope(
+            "muon-scalar", f"{LARGER}, under Muon: a scalar for each matrix.", "multipliers", "muon-scalar", holds=True
+        ),
+        contrast_scope(
+            "muon-vector", f"{LARGER}, under Muon: rows and columns.", "multipliers", "muon-vector", holds=True
+        ),
+    ),
+)
+
 projector = Claim(
     id="training-projector",
     title="A multiplier frees the head from the norm that the optimizer gives it",

@@ -108,6 +108,8 @@ def attach(
     for path, module in model.named_modules():
         if is_parametrized(module) or isinstance(module, OutputNorm):
             raise ValueError(f"{path}: it is parametrized already; merge or detach first")
+        if path and hasattr(module, "_orig_mod"):
+            raise ValueError(f"{path}: a part that is compiled takes no parameters; attach first, then compile")
     example, traced = examined(model, example)
     plan = planned(model, traced, parts, where)
     sizes = output_sizes(model, example, plan.normalised)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
-from simulations.models.running import Example, evaluation_mode, run
+from simulations.models.running import Example, copied, evaluation_mode, run, tensors_in
 
 EXACT = 1e-12
 """Most that outputs in float64 may change, relative to the largest, where the function is to stay the same."""
@@ -48,7 +47,7 @@ def _grouped_product(rows: Tensor, matrices: Tensor, *, offs: Tensor, **others: 
 
 def float64_copy(model: nn.Module) -> nn.Module:
     """A copy of the model in float64 and in evaluation mode; eight bytes for each of its parameters."""
-    return copy.deepcopy(model).double().eval()
+    return copied(model).double().eval()
 
 
 def returned(model: nn.Module, example: Example) -> list[Tensor]:
@@ -64,7 +63,7 @@ def returned(model: nn.Module, example: Example) -> list[Tensor]:
             result = run(model, example)
     else:
         result = run(model, example)
-    found = [t for t in tree_leaves(result) if isinstance(t, Tensor) and t.is_floating_point() and t.numel()]
+    found = [t for t in tensors_in(result) if t.is_floating_point() and t.numel()]
     if not found:
         raise ValueError(f"example: {type(model).__name__} returns no tensor of floats on it; nothing can be compared")
     return found

@@ -126,6 +126,8 @@ def refusal(model: nn.Module, norm: Norm) -> str | None:
     for parameter in filter(None, (norm.scale, norm.bias)):
         if set(owners(model, parameter)) > {model.get_submodule(m) for m in norm.modules or (norm.module,)}:
             return f"{parameter} belongs to other modules, too"
+    if norm.shared:
+        return f"its parameters are also used by {', '.join(norm.shared)}"
     if norm.bias is not None:
         if norm.altered:
             return "a consumer reads the output multiplied by something, or shifted: the bias adds no constant there"

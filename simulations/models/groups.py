@@ -5,7 +5,6 @@ Sources: arXiv 2605.26895 (individual weight decay), arXiv 2601.04890 (light dec
 
 from __future__ import annotations
 
-import copy
 import io
 import math
 import warnings
@@ -18,7 +17,7 @@ from torch import nn
 
 from simulations.models.decay import SCALES, decays, scale_decays, scale_roles
 from simulations.models.roles import Role, Trace, Use
-from simulations.models.running import Example
+from simulations.models.running import Example, copied
 from simulations.models.scales import Exponential, Multiply, OutputNorm, multipliers, plain_name, strip
 from simulations.models.trace import trace
 
@@ -199,7 +198,7 @@ def plain(model: nn.Module) -> nn.Module:
     """The model, or a copy without what is attached to it: the same data flow, in which norms have their scales."""
     if not multipliers(model):
         return model
-    stripped = copy.deepcopy(model)
+    stripped = copied(model)
     strip(stripped)
     return stripped
 
@@ -227,7 +226,7 @@ def members_of(
                 decay = weight_decay if scale_decays(role, scales) else 0.0
             members[name] = _attached_member(model, name, attached[name].kind, role, tuple(p.shape), decay)
         else:
-            use = uses[plain_name(name)]
+            use = uses.get(name) or uses[plain_name(name)]  # what others parametrized keeps its name
             role = roles.get(use.parameter)
             decay = weight_decay if decays(use, role, scales) else 0.0
             members[name] = _plain_member(use, role, offsets.get(use.parameter, 0.0), tuple(p.shape), decay)

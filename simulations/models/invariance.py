@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from simulations.models.roles import Trace
-from simulations.models.running import Example, evaluation_mode, example_input, run
+from simulations.models.running import Example, evaluation_mode, example_input, run, tensors_in
 
 Edge = tuple[Any, int]
 """A node of the autograd graph and the number of one of its outputs."""
@@ -43,7 +42,7 @@ def scale_invariant(model: nn.Module, traced: Trace, example: Example | None = N
     finally:
         for hook in hooks:
             hook.remove()
-    readers = _readers([t.grad_fn for t in tree_leaves(returned) if isinstance(t, Tensor) and t.grad_fn is not None])
+    readers = _readers([t.grad_fn for t in tensors_in(returned) if t.grad_fn is not None])
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     found = {p for edge in entries for p in _factors(edge, readers)}
     return frozenset(names[p] for p in found if traced.uses[names[p]].kind == "matrix")

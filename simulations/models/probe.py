@@ -6,7 +6,6 @@ the output; the scale w multiplies it by offset + w, which is read off at w = 0,
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,17 +17,22 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from simulations.models.float64 import Float64
+from simulations.models.running import copied, one_line
 
 
 @dataclass(frozen=True)
 class NormModule:
-    """A module that normalises; its effective scale is ``offset + w``, where w is the parameter named ``scale``."""
+    """A module that normalises; its effective scale is ``offset + w``, where w is the parameter named ``scale``.
+
+    ``shape`` is that of scale and bias, with as many axes of length 1 behind it as it takes to broadcast to the output.
+    """
 
     name: str
     module: nn.Module
     scale: str | None
     bias: str | None
     offset: float
+    shape: tuple[int, ...]
 
 
 def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModule]:
@@ -38,7 +42,8 @@ def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModu
 
     Raises
     ------
-    ValueError : a module that normalises has a parameter that is neither a scale nor a bias of its output's last axes.
+    ValueError : a module that normalises has a parameter that is neither a scale nor a bias of its channels, or
+        cannot be copied; a leaf module does not run in float64.
     """
     calls: dict[nn.Module, tuple[Any, Any]] = {}
 
@@ -59,8 +64,12 @@ def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModu
     found = []
     for module, arguments in calls.items():
         plain = _plain_copy(module)
-        call = _replay(plain, *arguments)
-        if _is_norm(call):
+        try:
+            call = _replay(plain, *arguments)
+            normalises = _is_norm(call)
+        except Exception as error:
+            raise ValueError(f"{names[module]}: it cannot be run again in float64: {one_line(error)}") from error
+        if normalises:
             found.append(_describe(names[module], module, plain, call))
     return found
 
@@ -74,7 +83,7 @@ def _plain_copy(module: nn.Module) -> nn.Module:
 
     Parameters that are all 0 become 1: a norm whose scale starts at 0 is one.
     """
-    plain = copy.deepcopy(module).double()
+    plain = copied(module).double()
     if is_parametrized(plain):
         baked = {name: nn.Parameter(getattr(plain, name)) for name in plain.parametrizations}  # type: ignore[union-attr]
         # Not torch's own removal: that takes the property from the class, which the original shares.
@@ -134,15 +143,37 @@ def _describe(name: str, original: nn.Module, module: nn.Module, call: Callable[
     scales = [local for local in steps if local not in biases]
     if len(biases) > 1 or len(scales) > 1:
         raise ValueError(f"{name}: parameters {', '.join(full.values())}; expected at most one scale and one bias")
-    bias = full[biases[0]] if biases else None
-    if not scales:
-        return NormModule(name, original, None, bias, 0.0)
-    scale, shape = module.get_parameter(scales[0]), call(8.0).shape
-    if shape[len(shape) - scale.ndim :] != scale.shape:
-        raise ValueError(f"{full[scales[0]]}: shape {tuple(scale.shape)} does not end the output's {tuple(shape)}")
-    at_zero, per_unit = response(scale)
-    if biases:
-        at_zero = at_zero - module.get_parameter(biases[0])
-    offset = float((at_zero * per_unit).sum() / (per_unit * per_unit).sum())
-    offset = float(round(offset)) if abs(offset - round(offset)) < 1e-3 else offset
-    return NormModule(name, original, full[scales[0]], bias, offset + 0.0)
+    scale, bias = (module.get_parameter(found[0]) if found else None for found in (scales, biases))
+    if bias is not None:
+        bias.fill_(0.0)
+    at_zero, per_unit = response(scale) if scale is not None else (call(8.0), torch.ones(()))
+    offset = float((at_zero * per_unit).sum() / (per_unit * per_unit).sum()) if scale is not None else 0.0
+    offset = float(round(offset)) + 0.0 if abs(offset - round(offset)) < 1e-3 else offset
+    generator = torch.Generator().manual_seed(1)
+    for p in (scale, bias):
+        if p is not None:
+            p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    out = call(8.0)
+
+    def explains(shape: tuple[int, ...]) -> bool:
+        scaled = at_zero if scale is None else (offset + scale.reshape(shape)) * per_unit
+        return close(out, scaled if bias is None else scaled + bias.reshape(shape))
+
+    shape = next(filter(explains, _placements(scale, bias, out)), None)
+    if shape is None:
+        raise ValueError(
+            f"{name}: its output is not a number plus {', '.join(full.values()) or 'nothing'}, channel by channel"
+        )
+    named = [full[found[0]] if found else None for found in (scales, biases)]
+    return NormModule(name, original, named[0], named[1], offset, shape)
+
+
+def _placements(scale: Tensor | None, bias: Tensor | None, out: Tensor) -> list[tuple[int, ...]]:
+    """The shapes in which a norm's parameters may stand for channels of its output: along its last axes or others."""
+    given = {p.numel(): tuple(p.shape) for p in (scale, bias) if p is not None} or {1: tuple(out.shape[-1:])}
+    placed = [shape + (1,) * k for shape in given.values() for k in range(out.ndim - len(shape) + 1)]
+    return [shape for shape in placed if len(given) == 1 and _broadcasts(shape, out.shape)]
+
+
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
+    return all(n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False))

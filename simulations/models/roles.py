@@ -38,7 +38,7 @@ class Norm:
     ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it;
     ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``:
     some consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that
-    the norm's bias adds no constant there.
+    the norm's bias adds no constant there; ``shared``: what else reads scale or bias, the other norms among it.
     """
 
     module: str
@@ -51,6 +51,7 @@ class Norm:
     blended: bool = False
     altered: bool = False
     modules: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
 
     @property
     def role(self) -> Role:
@@ -64,7 +65,7 @@ class Norm:
     @property
     def absorbable(self) -> bool:
         """Whether the scale can be moved into its consumers, in place, without changing the model's function."""
-        return self.role == "input" and not any(c.also_used_by for c in self.consumers)
+        return self.role == "input" and not self.shared and not any(c.also_used_by for c in self.consumers)
 
 
 @dataclass(frozen=True)

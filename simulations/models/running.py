@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -32,9 +35,50 @@ def run(model: nn.Module, example: Example) -> Any:
     try:
         return call(model, example)
     except Exception as error:
-        raise ValueError(
-            f"example: {type(model).__name__} does not run on it: {type(error).__name__}: {error}"
-        ) from error
+        raise ValueError(f"example: {type(model).__name__} does not run on it: {one_line(error)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """An error's type and text on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A deep copy.
+
+    Raises
+    ------
+    ValueError : the module cannot be copied, such as one that keeps a tensor of its last training step.
+    """
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:
+        raise ValueError(f"{type(module).__name__}: it cannot be copied: {one_line(error)}") from error
+
+
+def tensors_in(value: object) -> list[Tensor]:
+    """All tensors in what a model returns: in sequences and mappings of any type, and in the fields of objects."""
+    found: list[Tensor] = []
+    seen: dict[int, object] = {}
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif id(part) not in seen:
+            seen[id(part)] = part
+            waiting += reversed(_parts(part))
+    return found
+
+
+def _parts(value: object) -> list[object]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, tuple | list | set | frozenset | deque):
+        return list(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return [] if callable(value) else list(getattr(value, "__dict__", {}).values())
 
 
 @contextlib.contextmanager

@@ -9,11 +9,13 @@ models of a billion parameters can be traced.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
+from math import prod
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from simulations.models.probe import NormModule, find_norms
 from simulations.models.roles import Consumer, Kind, Norm, Trace, Use
-from simulations.models.running import Example, call, evaluation_mode, example_input, run
+from simulations.models.running import Example, evaluation_mode, example_input, run, tensors_in
 
 NONE, ZERO = -1, -2  # numbers of entries that are of no source, and of zeros put in between
 COPY = {"_to_copy", "clone", "detach", "alias", "lift_fresh"}
@@ -37,6 +39,7 @@ ELEMENTWISE = {"mul", "div", "neg", "add", "sub"}
 AFTER_HEAD = {"mul", "div", "tanh", "add", "_log_softmax", "nll_loss_forward", "mean", "sum"}
 SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full"}
 # Where the two factors of a matrix product stand among an operation's arguments.
+LOOKUP = {"index", "index_select", "gather"}
 PRODUCT = {
     "mm": (0, 1),
     "bmm": (0, 1),
@@ -45,6 +48,9 @@ PRODUCT = {
     "_grouped_mm": (0, 1),
     "grouped_mm_fallback": (0, 1),
 }
+# Other operations in which a parameter of two axes or more is a matrix, and those that look up its rows.
+MATRIX = {*PRODUCT, "mv", "addmv", "_trilinear", "_cudnn_rnn", "_native_multi_head_attention"}
+EMBEDDING = {"embedding", "_embedding_bag", "_embedding_bag_forward_only", "lookup"}
 
 
 def trace(model: nn.Module, example: Example | None = None) -> Trace:
@@ -80,17 +86,20 @@ def traced_on(model: nn.Module, example: Example | None) -> tuple[Example, Trace
 
 
 def _trace(model: nn.Module, example: Example) -> Trace:
-    with torch.no_grad(), evaluation_mode(model):
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ValueError(f"{name or 'model'}: a scripted or traced module cannot be followed; expected its source")
+    with torch.no_grad(), evaluation_mode(model), _no_fused_layers():
         norms = find_norms(model, partial(run, model, example))
         flow = _Flow(model)
         first = _first_of_shared(norms)
         hooks = []
         for norm in norms:
             hooks.append(norm.module.register_forward_pre_hook(partial(flow.enter, first[norm.name])))
-            hooks.append(norm.module.register_forward_hook(partial(flow.leave, first[norm.name])))
+            hooks.append(norm.module.register_forward_hook(partial(flow.leave, first[norm.name], norm.shape)))
         try:
             with flow:
-                flow.finish(call(model, example))
+                flow.finish(run(model, example))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -104,8 +113,27 @@ def _trace(model: nn.Module, example: Example) -> Trace:
         blended, altered = norm.name in flow.blended, norm.name in flow.altered
         modules = tuple(name for name, other in first.items() if other == norm.name)
         read = (consumers, others, blended, altered)
-        found.append(Norm(norm.name, kind, norm.scale, norm.bias, norm.offset, *read, modules))
+        scale, bias = (flow.first_name(parameter) for parameter in (norm.scale, norm.bias))
+        shared = flow.readers((scale, bias), norm.name)
+        found.append(Norm(norm.name, kind, scale, bias, norm.offset, *read, modules, shared))
     return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
+
+
+@contextlib.contextmanager
+def _no_fused_layers() -> Iterator[None]:
+    """Attention and recurrent layers done by their products, not by one operation that hides these."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    libraries: tuple[Any, ...] = (torch.backends.mkldnn, torch.backends.cudnn)
+    enabled = [library.enabled for library in libraries]
+    try:
+        torch.backends.mha.set_fastpath_enabled(False)
+        for library in libraries:
+            library.enabled = False
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for library, value in zip(libraries, enabled, strict=True):
+            library.enabled = value
 
 
 def _first_of_shared(norms: Sequence[NormModule]) -> dict[str, str]:
@@ -176,25 +204,31 @@ class _Flow(TorchDispatchMode):
         self.routed: set[tuple[str, int]] = set()
         self.also: dict[int, set[str]] = defaultdict(set)
         self.inside: str | None = None
+        self.fixed: dict[int, Tensor] = {id(t): t for t in (*self.parameters, *model.buffers())}
 
     def enter(self, norm: str, module: nn.Module, args: Any) -> None:
         self.inside = norm
 
-    def leave(self, norm: str, module: nn.Module, args: Any, out: Tensor) -> None:
+    def leave(self, norm: str, placed: tuple[int, ...], module: nn.Module, args: Any, out: Tensor) -> None:
         self.inside = None
-        shape = next((p.shape for p in module.parameters()), out.shape[-1:])
-        first = self.channels.setdefault(norm, (sum(n for _, n in self.channels.values()), shape.numel()))[0]
-        self.rows[norm] = out.numel() // shape.numel()
-        numbers = torch.arange(first, first + shape.numel(), device=out.device).reshape(shape).expand(out.shape)
+        size = prod(placed)
+        first = self.channels.setdefault(norm, (sum(n for _, n in self.channels.values()), size))[0]
+        self.rows[norm] = out.numel() // size
+        numbers = torch.arange(first, first + size, device=out.device).reshape(placed).expand(out.shape)
         self.activations.set(out, _Marks((numbers,), frozenset([norm])))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.is_inference_mode_enabled():  # which does not take apart what is made of other operations
+            with self:
+                if (out := func.decompose(*args, **kwargs)) is not NotImplemented:
+                    return out
         out = func(*args, **kwargs)
         name = func._schema.name.split("::")[-1].rstrip("_")
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        fixed = self._note_fixed(tensors, out)
         if name in SHAPE_ONLY:
             return out
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         active, weights = self.activations.among(tensors), self.weights.among(tensors)
         if self.inside is not None:
             self._stop(f"norm {self.inside}", active, weights)
@@ -203,19 +237,41 @@ class _Flow(TorchDispatchMode):
             self._product(name, left, right, out)
             rest = [t for t in tensors if t is not left and t is not right]
             self._stop(name, self.activations.among(rest), self.weights.among(rest))
+            if fixed:
+                self._derive(weights, out)
         else:
             if active and not self._follow(self.activations, func, name, args, kwargs, out):
                 self._stop(name, active, [])
             if weights and not self._follow(self.weights, func, name, args, kwargs, out):
                 self._stop(name, [], weights)
+                if fixed:
+                    self._derive(weights, out)
             made = {m.sources: m for m in self.products.among(tensors)}
             if len(made) == 1 and name in AFTER_HEAD | COPY | REARRANGE:
                 for t in tree_leaves(out):
                     self.products.set(t, next(iter(made.values())))
         return out
 
+    def _note_fixed(self, tensors: Sequence[Tensor], out: Any) -> bool:
+        """Note whether an operation's results are made of parameters, buffers and constants alone."""
+        fixed = all(id(t) in self.fixed for t in tensors)
+        for t in tree_leaves(out):
+            if isinstance(t, Tensor) and fixed:
+                self.fixed[id(t)] = t
+            else:
+                self.fixed.pop(id(t), None)
+        return fixed
+
+    def _derive(self, weights: Sequence[_Marks], out: Any) -> None:
+        """Mark what is made of parameters alone, as a sum or a normalised weight is, as those that have its shape."""
+        sources = frozenset[int]().union(*(m.sources for m in weights))
+        for t in tree_leaves(out):
+            alike = frozenset(i for i in sources if isinstance(t, Tensor) and self.parameters[i].shape == t.shape)
+            if alike and t.ndim > 1:
+                self.weights.set(t, _Marks(None, alike))
+
     def finish(self, returned: object) -> None:
-        leaves = tree_leaves(returned)
+        leaves = tensors_in(returned)
         self._stop("returned", self.activations.among(leaves), [])
         self.returned = {i for marks in self.products.among(leaves) for i in marks.sources}
 
@@ -236,13 +292,18 @@ class _Flow(TorchDispatchMode):
             table.set(out, table.among(args)[0])
             return True
         padded = name == "constant_pad_nd" and not any(args[2:])
+        if name in RESHAPE and isinstance(args[1], torch.dtype):
+            return False
         if name in REARRANGE or padded:
+            if name in LOOKUP and table is self.weights and not all(id(t) in self.fixed for t in tree_leaves(args[1:])):
+                for i in chain.from_iterable(m.sources for m in table.among(args[:1])):
+                    self.operations[i].add("lookup")
             marked = table.among(tree_leaves((args, kwargs)))
             sources = frozenset().union(*(m.sources for m in marked))
             moved: list[list[Tensor]] = []
             if all(m.numbers is not None for m in marked):
                 moved = [
-                    _rearrange(func, name, *tree_map(partial(_number, table, axis), (args, kwargs)))
+                    _rearrange(func, name, *tree_map(partial(_number, table, axis, name), (args, kwargs)))
                     for axis in range(max(len(m.numbers or ()) for m in marked))
                 ]
             altered = padded or any(m.altered for m in marked)
@@ -279,8 +340,8 @@ class _Flow(TorchDispatchMode):
         return None
 
     def _product(self, name: str, left: Tensor, right: Tensor, out: Tensor) -> None:
-        for tensor, transposed in ((left, True), (right, False)):
-            if marks := self.weights.get(tensor):
+        for tensor, other, transposed in ((left, right, True), (right, left, False)):
+            if (marks := self.weights.get(tensor)) and not (marks.numbers is None and id(other) in self.fixed):
                 self._record_sum(name, marks, transposed)
                 self.products.set(out, marks)
         if (x := self.activations.get(left)) and (w := self.weights.get(right)):
@@ -355,6 +416,15 @@ class _Flow(TorchDispatchMode):
                 self.others[norm].add(f"irregular product with {self.names[i][0]}")
         return tuple(found)
 
+    def first_name(self, parameter: str | None) -> str | None:
+        """The first of a parameter's names; what is parametrized keeps its own."""
+        return next((names[0] for names in self.names if parameter in names), parameter)
+
+    def readers(self, parameters: Sequence[str | None], norm: str) -> tuple[str, ...]:
+        """What else than the norm reads its parameters."""
+        own = [i for i, names in enumerate(self.names) if names[0] in parameters]
+        return tuple(sorted(set().union(*(self.operations[i] for i in own)) - {f"norm {norm}"}))
+
     def _consumes(self, norm: str, i: int) -> bool:
         if norm not in self.met or not self.slot[i]:
             return False
@@ -371,11 +441,11 @@ class _Flow(TorchDispatchMode):
                 kind = "bias"
             elif not operations:
                 kind = "unread"
-            elif p.ndim > 1 and operations & set(PRODUCT):
+            elif p.ndim > 1 and operations & MATRIX:
                 kind = "matrix"
             elif p.ndim > 1 and "convolution" in operations:
                 kind = "convolution"
-            elif "embedding" in operations:
+            elif operations & EMBEDDING and p.ndim > 1:
                 kind = "embedding"
             axis = next(iter(axes)) if kind == "matrix" and len(axes) == 1 else None
             shape, done = tuple(p.shape), tuple(sorted(operations))
@@ -394,13 +464,14 @@ def _constant(numbers: Tensor, axis: int) -> bool:
     return numbers.stride(axis) == 0 or torch.equal(numbers, numbers.narrow(axis, 0, 1).expand_as(numbers))
 
 
-def _number(table: _Table, axis: int, t: Any) -> Any:
-    """In place of a tensor of floats the numbers of its entries along one axis of their sources."""
+def _number(table: _Table, axis: int, name: str, t: Any) -> Any:
+    """In place of a tensor of values the numbers of its entries along one axis of their sources; indices stay."""
     if not isinstance(t, Tensor):
         return t
     if (marks := table.get(t)) is not None and marks.numbers is not None and axis < len(marks.numbers):
         return marks.numbers[axis]
-    return torch.full((), NONE, device=t.device).expand(t.shape) if t.is_floating_point() else t
+    valued = t.is_floating_point() or t.is_complex() or name == "cat"
+    return torch.full((), NONE, device=t.device).expand(t.shape) if valued else t
 
 
 def _of_sum(one: tuple[Tensor, ...] | None, two: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:

@@ -402,6 +402,30 @@ def test_nothing_is_attached_twice_or_taken_off_when_nothing_is_there():
         attach(other, "OR")
 
 
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.a, self.b = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return self.a(y).tanh() * self.b(y)
+
+
+def test_a_scale_that_two_norms_share_is_left_where_it_is():
+    model = torch.nn.Sequential(Small(), Small(), Small())
+    model[1].norm.weight = model[0].norm.weight
+    attached = attach(model, "OR+scalar", torch.randn(3, 4), where=lambda name: "a.weight" in name)
+    assert set(attached.refused) >= {"OR/ER 0.norm", "OR/ER 1.norm"} and "OR/ER 2.norm" not in attached.refused
+
+
+def test_a_part_that_is_compiled_is_refused():
+    model = Small()
+    model.a = torch.compile(model.a, backend="eager")
+    with pytest.raises(ValueError, match="a: a part that is compiled takes no parameters; attach first, then compile"):
+        attach(model, "scalar", torch.randn(3, 4))
+
+
 @pytest.mark.parametrize("fault", ["consumer left out", "offset ignored", "wrong axis"])
 def test_a_planted_fault_is_found_before_the_model_is_touched(monkeypatch, fault):
     model, traced = toy("gemma2"), _toy("gemma2")[1]

@@ -325,6 +325,18 @@ def test_what_the_example_does_not_reach_is_told_and_not_decayed() -> None:
     assert groups.members["unused.weight"].weight_decay == 0 and groups.members["used.weight"].weight_decay == 0.1
 
 
+@pytest.mark.parametrize("name", ["weight_norm", "spectral_norm", "orthogonal"])
+def test_what_others_have_parametrized_stands_in_groups(name: str) -> None:
+    parametrize = getattr(nn.utils.parametrizations, name)
+    model = nn.Sequential(nn.RMSNorm(4), parametrize(nn.Linear(4, 4)), nn.Tanh(), nn.Linear(4, 2))
+    groups = iwd_param_groups(model, torch.randn(5, 4), weight_decay=0.1)
+    decay = {name: m.weight_decay for name, m in groups.members.items()}
+    assert set(decay) == {name for name, _ in model.named_parameters()}
+    (matrix,) = [n for n, p in model.named_parameters() if "parametrizations" in n and p.shape == (4, 4)]
+    assert decay[matrix] == decay["3.weight"] == 0.1 and decay["1.bias"] == 0
+    assert groups.members[matrix].hidden_matrix
+
+
 # Family, design, and of the attached parameters: the group, kind, number, decay and target of each kind.
 ATTACHED = {
     "HG+DP": ("llama", [("input scales", "column", 10, 0.1, "0"), ("multipliers", "row", 10, 2e-3, "0")]),

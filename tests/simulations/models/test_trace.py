@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from simulations.models.folding import move_scale
+from simulations.models.folding import move_scale, refusal
+from simulations.models.running import copied
 from simulations.models.trace import trace
 
 D = 6
@@ -434,3 +435,236 @@ def test_a_norm_with_an_unknown_parameter_is_refused():
     model = made(lambda m, x, y: m.a(y), Squared())
     with pytest.raises(ValueError, match="norm: its output is not affine in its parameter of shape"):
         trace(model, tokens())
+
+
+class ChannelsFirst(RMSNorm):
+    """Normalises over the second axis of ``(batch, D, D)``, whose last axis is as long."""
+
+    def forward(self, x):
+        return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(2, D), nn.InstanceNorm1d(D, affine=True), ChannelsFirst(bias=True)])
+def test_channels_may_run_along_another_axis_than_the_last(norm):
+    """Also where the axes are as long as one another, so that shapes do not tell them apart."""
+    x = torch.randn(2, D, D, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (across,) = trace(made(lambda m, x, y: m.a(y), norm), x).norms
+    assert (across.role, across.consumers, across.others) == ("output", (), ("mm",))
+    model = made(lambda m, x, y: m.a(y.transpose(1, 2)), norm)
+    (along,) = trace(model, x).norms
+    assert along.role == "input" and along.consumers[0].channels.tolist() == list(range(D))
+    with torch.no_grad():
+        before = model(x)
+        move_scale(model, along, torch.linspace(2.0, 3.0, D, dtype=torch.float64))
+        assert float((model(x) - before).abs().max()) < 1e-13
+
+
+@pytest.mark.parametrize("shape", [(1, D), (1, 1, D), (1,), ()])
+def test_a_scale_may_have_any_shape_that_multiplies_the_output(shape):
+    norm = RMSNorm()
+    norm.gamma = nn.Parameter(torch.rand(shape) + 0.5)
+    model = made(lambda m, x, y: m.a(y), norm)
+    (found,) = trace(model, tokens()).norms
+    assert found.absorbable
+    factor = torch.rand(shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 2
+    moved = copy.deepcopy(model)
+    move_scale(moved, found, factor)
+    with torch.no_grad():
+        assert float((moved(tokens()) - model(tokens())).abs().max()) < 1e-13
+
+
+class OffsetByChannel(RMSNorm):
+    def forward(self, x):
+        return nn.functional.rms_norm(x, (D,), torch.linspace(0.5, 1.5, D, dtype=x.dtype) + self.gamma)
+
+
+class Absolute(RMSNorm):
+    def forward(self, x):
+        return nn.functional.rms_norm(x, (D,), self.gamma.abs())
+
+
+@pytest.mark.parametrize("norm", [OffsetByChannel(), Absolute()])
+def test_a_scale_that_is_no_number_plus_the_parameter_is_refused(norm):
+    with pytest.raises(ValueError, match=r"norm: its output is not a number plus norm\.gamma, channel by channel"):
+        trace(made(lambda m, x, y: m.a(y), norm), tokens())
+
+
+@dataclass
+class Result:
+    first: torch.Tensor
+    rest: object
+
+
+class Record(dict):
+    pass
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        lambda a, y: Result(a, y),
+        lambda a, y: Result(a, [Result(a, (y,))]),
+        lambda a, y: Record(first=a, rest=y),
+        lambda a, y: type("Plain", (), {"__init__": lambda self: vars(self).update(first=a, rest=y)})(),
+    ],
+)
+def test_what_is_returned_is_found_in_containers_of_any_type(pack):
+    model = made(lambda m, x, y: pack(m.a(y), y))
+    found = trace(model, tokens())
+    assert (found.norms[0].role, found.norms[0].others) == ("mixed", ("returned",))
+    assert found.uses["a.weight"].returned
+
+
+def test_a_scale_that_is_read_outside_of_its_norm_is_not_absorbable():
+    model = made(lambda m, x, y: m.a(y) + m.b(F.rms_norm(x, (D,), m.norm.gamma)))
+    (norm,) = trace(model, tokens()).norms
+    assert norm.role == "input" and not norm.absorbable
+    assert refusal(model, norm) == "its parameters are also used by mm"
+    assert rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+def test_a_scale_of_two_norms_with_biases_of_their_own_is_absorbable_for_neither():
+    model = made(lambda m, x, y: m.a(y) + m.b(m.other(x.exp())), nn.LayerNorm(D))
+    model.other = nn.LayerNorm(D, dtype=torch.float64)
+    model.other.weight = model.norm.weight
+    first, second = trace(model, tokens()).norms
+    assert first.scale == second.scale == "norm.weight" and not first.absorbable and not second.absorbable
+    assert (first.shared, second.shared) == (("norm other",), ("norm norm",))
+
+
+def test_integers_beside_channels_are_no_channels():
+    def body(m, x, y):
+        return m.a(torch.cat([y[..., 1:], torch.full((2, 5, 1), 3)], -1))
+
+    (norm,) = trace(made(body), tokens()).norms
+    assert norm.consumers[0].channels.tolist() == [1, 2, 3, 4, 5, -1]
+
+
+class Binary(nn.Linear):
+    def forward(self, x):
+        w = self.weight
+        return F.linear(x, w + (w.sign() * w.abs().mean() - w).detach())
+
+
+class Merged(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes, bias=False)
+        self.down, self.up = nn.Parameter(torch.randn(2, D)), nn.Parameter(torch.randn(D, 2))
+
+    def forward(self, x):
+        return F.linear(x, self.weight + self.up @ self.down)
+
+
+class Inference(nn.Linear):
+    def forward(self, x):
+        with torch.inference_mode():
+            return super().forward(x)
+
+
+class Looked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.positions = nn.Parameter(torch.randn(9, D)), nn.Parameter(torch.randn(5, D))
+
+    def forward(self, x):
+        index = (x[..., 0] > 0).long()
+        return (self.table[index] + self.positions[torch.arange(5)])[..., 1:]
+
+
+def reparametrized(kind):
+    return kind(nn.Linear(D, D, bias=False))
+
+
+@pytest.mark.parametrize(
+    ("layer", "kinds"),
+    [
+        (lambda: Binary(D, D, bias=False), {"matrix": ["weight"]}),
+        (lambda: Merged(D, D), {"matrix": ["weight", "down", "up"]}),
+        (lambda: Inference(D, D, bias=False), {"matrix": ["weight"]}),
+        (
+            lambda: reparametrized(nn.utils.parametrizations.weight_norm),
+            {
+                "vector": ["parametrizations.weight.original0"],
+                "matrix": ["parametrizations.weight.original1"],
+            },
+        ),
+        (
+            lambda: reparametrized(nn.utils.parametrizations.spectral_norm),
+            {"matrix": ["parametrizations.weight.original"]},
+        ),
+        (
+            lambda: reparametrized(nn.utils.parametrizations.orthogonal),
+            {"matrix": ["parametrizations.weight.original"]},
+        ),
+        (lambda: Looked(), {"embedding": ["table"], "vector": ["positions"]}),
+    ],
+)
+def test_kinds_of_parameters_that_are_read_by_a_detour(layer, kinds):
+    torch.manual_seed(0)
+    model = nn.Sequential(layer()).double().eval()
+    found: dict[str, list[str]] = {}
+    for name, use in trace(model, tokens()).uses.items():
+        found.setdefault(use.kind, []).append(name.removeprefix("0."))
+    assert found == kinds
+
+
+def test_matrices_in_fused_layers_are_matrices():
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bag = nn.EmbeddingBag(9, D)
+            self.norm, self.recurrent = nn.RMSNorm(D), nn.LSTM(D, D, batch_first=True)
+            layer = nn.TransformerEncoderLayer(D, 2, 12, norm_first=True, batch_first=True)
+            self.encoder, self.bilinear = nn.TransformerEncoder(layer, 1, None, False), nn.Bilinear(D, D, 3)
+
+        def forward(self, tokens):
+            x = self.encoder(self.recurrent(self.norm(self.bag(tokens))[None])[0])
+            return self.bilinear(x, x)
+
+    found = trace(Layers().eval(), torch.arange(18).reshape(6, 3) % 9)
+    kinds = {name: use.kind for name, use in found.uses.items() if len(use.shape) > 1}
+    assert kinds.pop("bag.weight") == "embedding" and set(kinds.values()) == {"matrix"}
+    consumers = {n.module: [c.parameter for c in n.consumers] for n in found.norms}
+    assert consumers == {
+        "norm": ["recurrent.weight_ih_l0"],
+        "encoder.layers.0.norm1": ["encoder.layers.0.self_attn.in_proj_weight"],
+        "encoder.layers.0.norm2": ["encoder.layers.0.linear1.weight"],
+    }
+    assert torch.backends.mha.get_fastpath_enabled() and torch.backends.mkldnn.enabled
+
+
+def test_the_bits_of_a_parameter_may_be_viewed():
+    model = made(lambda m, x, y: m.a(y) + m.vector.view(torch.int64).sum() * 0)
+    assert trace(model, tokens()).norms[0].absorbable
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+def test_what_cannot_be_followed_copied_or_run_again_is_a_line():
+    class Keeping(nn.Module):
+        def forward(self, x):
+            self.kept = nn.functional.normalize(x, dim=-1).requires_grad_() * 1
+            return self.kept.detach()
+
+    class Once(nn.Module):
+        def forward(self, x):
+            if hasattr(self, "done"):
+                raise RuntimeError("only\nonce")
+            self.done = True
+            return x * 1
+
+    class Failing(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("two\nlines")
+
+    scripted = torch.jit.script(nn.LayerNorm(D, dtype=torch.float64))
+    with pytest.raises(ValueError, match="norm: a scripted or traced module cannot be followed; expected its source"):
+        trace(made(lambda m, x, y: m.a(y), scripted), tokens())
+    with pytest.raises(ValueError, match=r"norm: it cannot be run again in float64: RuntimeError: only once"):
+        trace(made(lambda m, x, y: m.a(y), Once()), tokens())
+    with pytest.raises(ValueError, match=r"does not run on it: RuntimeError: two lines"):
+        trace(made(lambda m, x, y: m.a(y), Failing()), tokens())
+    with torch.enable_grad():
+        keeping = Keeping()
+        keeping(torch.randn(2, D, requires_grad=True))
+    with pytest.raises(ValueError, match=r"Keeping: it cannot be copied: RuntimeError: Only Tensors"):
+        copied(keeping)

@@ -127,9 +127,10 @@ def transient(
     """E[w²] at steps 0 … T ``(T + 1,)`` and E[u²] at steps 1 … T ``(T,)``, from E[w(0)²] = ``initial``."""
     h, variance = covariance_law(optimizer, shape)
     q, t = gradient_filter(optimizer), np.arange(1.0, len(lr) + 1)
-    top = max(float(correlations(q, 1)[0]), 1e-9)
+    spread, ahead = np.sqrt(q.variance(t)), np.sqrt(q.variance(t + 1))
+    # Where β₁ > β₂ the first steps are correlated more closely than those at rest.
+    top = max(float((q.covariance(t) / (spread * ahead)).max()), float(correlations(q, 1)[0]), 1e-9)
     table = h(np.linspace(0, top, NODES + 1))
-    spread = np.sqrt(q.variance(t))
     ww = _recursion(
         1 - lr * weight_decay, lr, spread, q.covariance(t), q.memory, _lags(q), table, top, variance, initial
     )
@@ -137,7 +138,9 @@ def transient(
 
 
 def _lags(q: Filter) -> int:
-    return 1 + int(np.ceil(np.log(FORGOTTEN) / np.log(q.memory))) if q.memory * q.past > 0 else 0
+    if q.past == 0:
+        return 0
+    return 1 + (int(np.ceil(np.log(FORGOTTEN) / np.log(q.memory))) if q.memory > 0 else 0)
 
 
 def correlations(q: Filter, lags: int) -> FloatArray:

@@ -81,6 +81,7 @@ def evaluate(
         if not shapes:
             raise ValueError(f"{name} has no arguments; expected parameter blocks with their shapes as default values")
     blocks = symbols_of(shapes)
+    symbols = [x for a in blocks.values() for x in a.ravel().tolist()]  # before a function that works in place
     try:
         theta = function(**{b: a.reshape(batch + a.shape) for b, a in blocks.items()})
     except Exception as error:
@@ -88,7 +89,7 @@ def evaluate(
     if not isinstance(theta, np.ndarray | sympy.Expr):
         raise ValueError(f"{name} returned {type(theta).__name__}; expected an array of expressions of its blocks")
     entries = np.asarray(theta, dtype=object).ravel().tolist()
-    return [x for a in blocks.values() for x in a.ravel().tolist()], [exact(x) for x in entries]
+    return symbols, [exact(x) for x in entries]
 
 
 def invariants_of(

@@ -120,6 +120,14 @@ def test_single_entries_lists_and_in_place_operations():
     assert find_laws(picky).complete
 
 
+def test_a_function_may_work_in_its_blocks():
+    def scaled(v=(2,), w=(2,)):
+        v *= w
+        return v
+
+    assert [str(law) for law in find_laws(scaled).polynomial] == ["v[0]**2 - w[0]**2", "v[1]**2 - w[1]**2"]
+
+
 def test_sampled_points_lie_on_the_radicals():
     fields = gradient_fields(magnitude_direction)
     rng = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from scalevec_theory.equilibrium import predict
 from scalevec_theory.optimizers import Lion, Muon, SignSGD
 from scalevec_theory.sign_updates import covariance_law, free_coefficients, gradient_filter, newton_schulz
 from scalevec_theory.update_rules import orthogonal_factor
@@ -62,6 +63,22 @@ def test_filters_by_their_impulse_response(optimizer: Lion | SignSGD | Muon) -> 
     np.testing.assert_allclose(q.variance(t), R[[0, 1, 4], [0, 1, 4]], atol=1e-15)
     np.testing.assert_allclose(q.covariance(t), R[[0, 1, 4], [1, 2, 5]], atol=1e-15)
     np.testing.assert_allclose(q.covariance(t) * q.memory, R[[0, 1, 4], [2, 3, 6]], atol=1e-15)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.0), (0.99, 0.9), (0.0, 0.99)])
+def test_lion_of_any_betas_by_pairs_of_steps(betas: tuple[float, float]) -> None:
+    """E[w²] = Σ η² a^(2T−s−t) (2/π) arcsin ρ_st, ρ from the responses of filtered gradients to gradients."""
+    T, lr, decay = 40, 0.1, 0.1
+    responses, m = np.zeros((T, T)), np.zeros(T)
+    for t in range(T):
+        g = np.eye(T)[t]
+        responses[t], m = betas[0] * m + (1 - betas[0]) * g, betas[1] * m + (1 - betas[1]) * g
+    R = responses @ responses.T
+    signs = 2 / np.pi * np.arcsin(np.clip(R / np.sqrt(np.outer(R.diagonal(), R.diagonal())), -1, 1))
+    got = predict(Lion(lr, decay, betas=betas), T).mean_square
+    for t in (1, 2, 3, 10, T):
+        kept = (1 - lr * decay) ** np.arange(t - 1, -1, -1)
+        assert got[t] == pytest.approx(lr**2 * kept @ signs[:t, :t] @ kept, rel=1e-5)
 
 
 def test_signs_of_correlated_normals() -> None:

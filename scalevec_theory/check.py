@@ -124,6 +124,10 @@ def falsify(
         supports, detail = False, "violation found, verified at a hundredth of the accuracy, and shrunk"
     elif outcome.instances == 0:
         supports, detail = None, "no problem of the space could be drawn"
+    elif outcome.unverified:
+        supports, detail = None, "a violation was found that failed to compute at a hundredth of the accuracy"
+    elif outcome.margin == -np.inf:
+        supports, detail = None, "a margin is minus infinity: a violation, or an overflow"
     elif outcome.invalid > MOST_INVALID * counted:
         supports, detail = None, f"{outcome.invalid} of {counted} problems failed to compute"
     elif outcome.undecided > MOST_UNDECIDED * counted:
@@ -161,7 +165,9 @@ def installed_source(name: str, file: str | None = None) -> Source:
 
 def describe(scope: Scope, problem: Problems, source: Source) -> Counterexample:
     """A batch of one problem as plain numbers, with code that recomputes its margin when pasted."""
-    fields = {k: _plain(x[0].tolist()) for k, x in problem.fields.items()}
+    assert scope.space is not None
+    sizes = {letter: problem.dims[letter] for letter in scope.space.free_letters}
+    fields = sizes | {k: _plain(x[0].tolist()) for k, x in problem.fields.items()}
     margin = float(margins(scope, problem, scope.accuracy / 100).value[0])
     return Counterexample(fields, margin, code(source, fields))
 

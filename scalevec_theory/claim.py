@@ -70,7 +70,10 @@ class Margin:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A verified problem with a negative margin: its fields as nested lists, its margin, and code that shows it."""
+    """A verified problem with a negative margin: its fields as nested lists, its margin, and code that shows it.
+
+    A dimension that no field has stands among the fields.
+    """
 
     fields: Mapping[str, object]
     margin: float
@@ -114,6 +117,8 @@ def measured(
     """Evidence from a measurement; it decides if ``margin`` is beyond ``Z_SCORE`` standard errors plus ``error``."""
     if kind not in ("simulation", "training"):
         raise ValueError(f"kind={kind!r}: expected 'simulation' or 'training'")
+    if stderr < 0 or error < 0:
+        raise ValueError(f"stderr={stderr}, error={error}: expected both >= 0")
     band = Z_SCORE * stderr + error
     supports = None
     if np.isfinite(margin) and np.isfinite(band):

@@ -251,6 +251,16 @@ class ProblemSpace:
             unknown = set(kind.axes) - set(self.dims)
             if unknown:
                 raise ValueError(f"field {name!r} has axes {kind.axes!r}, but dims gives no size for {sorted(unknown)}")
+        for letter in self.free_letters:
+            if letter in self.fields:
+                raise ValueError(
+                    f"dims has {letter!r}, which is no field's axis but a field's name: rename one of them"
+                )
+
+    @property
+    def free_letters(self) -> list[str]:
+        """The letters of ``dims`` that are no field's axis: a problem's fields do not tell their sizes."""
+        return sorted(set(self.dims) - set("".join(kind.axes for kind in self.fields.values())))
 
     def sizes(self) -> list[dict[str, int]]:
         """Every combination of the listed sizes."""
@@ -287,13 +297,20 @@ class ProblemSpace:
     def problem(self, values: Mapping[str, object]) -> Problems:
         """A batch of one problem from plain numbers and nested lists, sizes read off the shapes.
 
+        A size that no shape tells (`free_letters`) is given beside the fields, or is the first one listed.
+
         Raises
         ------
-        ValueError : a field is missing or unknown, a shape does not fit, or an assumption is violated.
+        ValueError : a field is missing or unknown, a shape or size does not fit, or an assumption is violated.
         """
-        if set(values) != set(self.fields):
+        free = {letter: values[letter] for letter in self.free_letters if letter in values}
+        if set(values) - set(free) != set(self.fields):
             raise ValueError(f"fields {sorted(values)} given, this problem space has {sorted(self.fields)}")
         dims: dict[str, int] = {}
+        for letter, size in free.items():
+            if not isinstance(size, int):
+                raise ValueError(f"{letter}={size!r}: expected a whole number")
+            dims[letter] = size
         arrays = {}
         for name, kind in self.fields.items():
             x = np.asarray(values[name], dtype=np.float64)

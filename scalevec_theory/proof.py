@@ -21,6 +21,8 @@ from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 Z3_RESOURCE_LIMIT = 30_000_000
 """Deterministic effort of the decision procedure (z3 resource units); beyond it a lemma is undecided, not true."""
 
+CONTRADICTION = "the hypotheses contradict each other, so anything follows from them"
+
 
 class Vector:
     """A formal linear combination of named vectors in R^n, n unspecified; `dot` expands into inner-product symbols.
@@ -90,6 +92,10 @@ class Lemma:
     hypotheses: Mapping[str, Relational] = field(default_factory=dict)
     squares: tuple[tuple[Any, Expr], ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.goal == ():
+            raise ValueError(f"lemma {self.statement!r}: goal=(), expected at least one relation")
+
     def without(self, hypothesis: str) -> Lemma:
         """The same lemma with one hypothesis dropped."""
         if hypothesis not in self.hypotheses:
@@ -110,6 +116,8 @@ class Lemma:
             gap = goal.lhs - goal.rhs if isinstance(goal, Ge) else goal.rhs - goal.lhs
             if not isinstance(goal, Ge | Le) or any(sympy.Rational(k) < 0 for k, _ in self.squares):
                 return Certificate(False, "sum of squares", "the certificate is not one of a weak inequality")
+            if not all(_real_rational(sympy.sympify(p)) for _, p in self.squares):
+                return Certificate(False, "sum of squares", "what is squared is not a real rational expression")
             rest = gap - sum(sympy.Rational(k) * p**2 for k, p in self.squares)
             return _vanishes(rest, self.hypotheses, "sum of squares over Q")
         return _decide(goal, self.hypotheses)
@@ -117,13 +125,30 @@ class Lemma:
 
 @dataclass(frozen=True)
 class Proof:
-    """Lemmas, and the step from them to the theorem in words (``conclusion``), naming any textbook theorem it uses."""
+    """Lemmas, and the step from them to the theorem in words (``conclusion``), naming any textbook theorem it uses.
+
+    Raises
+    ------
+    ValueError : no lemma.
+    """
 
     lemmas: tuple[Lemma, ...]
     conclusion: str
 
+    def __post_init__(self) -> None:
+        if not self.lemmas:
+            raise ValueError("lemmas=(): expected at least one; a conclusion in words proves nothing")
+
     def check(self) -> tuple[Certificate, ...]:
         return tuple(lemma.check() for lemma in self.lemmas)
+
+
+def _real_rational(expression: Expr) -> bool:
+    """Whether an expression is a quotient of polynomials with real coefficients: its square is not negative."""
+    if not expression.is_rational_function(*expression.free_symbols):
+        return False
+    real = {s: sympy.Dummy(positive=True) for s in expression.free_symbols}
+    return all(part.xreplace(real).is_real for part in sympy.fraction(sympy.together(expression)))
 
 
 def _polynomial(expression: Expr) -> Expr:
@@ -142,6 +167,8 @@ def _vanishes(expression: Expr, hypotheses: Mapping[str, Relational], method: st
         return Certificate(False, method, str(goal))
     symbols = sorted(set().union(goal.free_symbols, *(e.free_symbols for e in equations)), key=str)
     basis = sympy.groebner(equations, *symbols, order="grevlex").exprs
+    if basis == [1]:
+        return Certificate(False, method, CONTRADICTION)
     quotients, remainder = sympy.reduced(goal, basis, *symbols, order="grevlex")
     if remainder == 0 and not _zero_at_random_points(goal, quotients, basis, symbols):
         return Certificate(False, method, "the division did not survive evaluation at rational points")
@@ -181,10 +208,14 @@ def _decide(goal: Relational, hypotheses: Mapping[str, Relational]) -> Certifica
     solver.set("rlimit", Z3_RESOURCE_LIMIT)
     for relation in hypotheses.values():
         solver.add(_to_z3(relation))
+    solver.push()
     solver.add(z3.Not(_to_z3(goal)))
     answer = solver.check()
     method = "real arithmetic (nlsat)"
     if answer == z3.unsat:
+        solver.pop()
+        if solver.check() == z3.unsat:
+            return Certificate(False, method, CONTRADICTION)
         return Certificate(True, method, "negation unsatisfiable")
     if answer == z3.sat:
         model = solver.model()

@@ -107,9 +107,12 @@ def claims_in_file(path: str | Path) -> dict[str, Claim]:
 
     Raises
     ------
-    BrokenClaimFile : as `module_in_file`, or the file defines no `Claim`; the message is one line.
+    BrokenClaimFile : as `module_in_file`, or the file defines no `Claim`, or two of one id; the message is one line.
     """
-    claims = {c.id: c for c in _claims_of(module_in_file(path))}
+    claims: dict[str, Claim] = {}
+    for claim in _claims_of(module_in_file(path)):
+        if claims.setdefault(claim.id, claim) is not claim:
+            raise BrokenClaimFile(f"{path}: defines the claim {claim.id!r} twice")
     if not claims:
         raise BrokenClaimFile(f"{path}: defines no Claim (a module-level name bound to scalevec_theory.claim.Claim)")
     return claims

@@ -169,7 +169,8 @@ def grows_like(
 
     def margin(problems: Problems, accuracy: float) -> Margin:
         x = problems["x"]
-        slope = torch.log(function(1.05 * x) / function(x / 1.05)) / (2 * torch.log(torch.tensor(1.05, dtype=x.dtype)))
+        rise = torch.log(function(1.05 * x)) - torch.log(function(x / 1.05))  # NaN where the function is not positive
+        slope = rise / (2 * torch.log(torch.tensor(1.05, dtype=x.dtype)))
         return Margin(tolerance - (slope - exponent).abs(), torch.zeros_like(x))
 
     space = ProblemSpace(f"x in [{low}, {high}]", {}, {"x": Between("", low, high)})

@@ -20,7 +20,10 @@ DESCENTS = 3
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """What a search saw: the smallest margin with its error, how many problems, and a verified counterexample."""
+    """What a search saw: the smallest margin with its error, how many problems, and a verified counterexample.
+
+    ``margin`` is minus infinity if any margin was; ``unverified``: a violation failed to compute when it was verified.
+    """
 
     margin: float
     error: float
@@ -28,10 +31,11 @@ class SearchOutcome:
     invalid: int
     undecided: int
     counterexample: Problems | None
+    unverified: bool = False
 
 
 def margins(scope: Scope, problems: Problems, accuracy: float, device: str = "cpu") -> Margin:
-    """The margins of a batch, computed on ``device`` and returned on the CPU."""
+    """The margins of a batch, computed on ``device``, on the CPU; one whose error is NaN failed to compute: NaN."""
     assert scope.margin is not None
     m = scope.margin(problems.to(device), accuracy)
     if not isinstance(m, Margin):
@@ -40,7 +44,8 @@ def margins(scope: Scope, problems: Problems, accuracy: float, device: str = "cp
         raise ValueError(
             f"scope {scope.name!r}: its margin returned {len(m.value)} values for {len(problems)} problems"
         )
-    return Margin(m.value.detach().cpu(), m.error.detach().cpu())
+    value, error = m.value.detach().double().cpu(), m.error.detach().double().cpu()
+    return Margin(torch.where(error.isnan(), torch.nan, value), torch.where(error.isnan(), torch.inf, error))
 
 
 def violation(scope: Scope, problems: Problems, device: str = "cpu") -> Tensor:
@@ -57,7 +62,7 @@ def violation(scope: Scope, problems: Problems, device: str = "cpu") -> Tensor:
             break
         m = margins(scope, problems.select(index), accuracy, device)
         bad = m.value < -m.error
-        values[index] = torch.where(bad, m.value.double(), torch.inf)
+        values[index] = torch.where(bad, m.value, torch.inf)
         index = index[bad]
     return values
 
@@ -85,6 +90,8 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
         ranked = np.where(finite, value, np.inf)
         if len(ranked) and ranked.min() < lowest:
             lowest, its_error = float(ranked.min()), float(error[ranked.argmin()])
+        if (value == -np.inf).any():
+            lowest, its_error = -np.inf, 0.0
         return ranked
 
     drawn = max(1, budget // (2 * len(sizes)))
@@ -115,13 +122,21 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
         worst[i] = elite
     worst.sort(key=lambda elite: float(elite[0][0]))
 
-    counterexample = None
-    for _, problems in worst:
+    counterexample, unverified = None, False
+    for values, problems in worst:
         found = violation(scope, problems, device)
         if bool(found.isfinite().any()):
             counterexample = shrink(scope, problems.select(found.argmin()[None]), rng, device)
             break
-    return SearchOutcome(lowest, its_error, instances, invalid, undecided, counterexample)
+        unverified = unverified or (values.min() < 0 and _fails_to_verify(scope, problems, device))
+    return SearchOutcome(lowest, its_error, instances, invalid, undecided, counterexample, unverified)
+
+
+def _fails_to_verify(scope: Scope, problems: Problems, device: str) -> bool:
+    """Whether a margin that is negative beyond its error fails to compute at a hundredth of the accuracy."""
+    m = margins(scope, problems, scope.accuracy, device)
+    negative = problems.select(m.value < -m.error)
+    return len(negative) > 0 and bool(margins(scope, negative, scope.accuracy / 100, device).value.isnan().any())
 
 
 def _best(

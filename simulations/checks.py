@@ -223,12 +223,15 @@ def _result(record: dict[str, Any]) -> Result:
     def counterexample(found: dict[str, Any] | None) -> Counterexample | None:
         return None if found is None else Counterexample(**found)
 
-    evidence = [Evidence(**{**e, "counterexample": counterexample(e["counterexample"])}) for e in record["evidence"]]
+    def evidence_of(found: dict[str, Any]) -> Evidence:
+        error = math.inf if found["error"] is None else found["error"]  # JSON has no infinity
+        return Evidence(**{**found, "error": error, "counterexample": counterexample(found["counterexample"])})
+
     return Result(
         **{
             **record,
             "verdict": Verdict(record["verdict"]),
-            "evidence": tuple(evidence),
+            "evidence": tuple(evidence_of(e) for e in record["evidence"]),
             "counterexample": counterexample(record["counterexample"]),
         }
     )

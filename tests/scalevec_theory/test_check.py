@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from sympy import Eq, symbols
 
 from scalevec_theory.check import check_scope
 from scalevec_theory.claim import Claim, Evidence, Margin, NotRun, Scope, Setting, Verdict, measured
 from scalevec_theory.problems import Problems, ProblemSpace, Real
 from scalevec_theory.proof import Lemma, Proof
-from scalevec_theory.registry import find_scopes
+from scalevec_theory.registry import claims_in_file, find_scopes
 
 SPACE = ProblemSpace("any vector", {"n": (1, 3)}, {"x": Real("n")})
 x = symbols("x", real=True)
@@ -89,6 +92,67 @@ def test_the_counterexample_of_an_installed_claim_runs_when_pasted() -> None:
     broken = result.counterexample.code.replace("margin < 0", "margin > 0")
     with pytest.raises(AssertionError):
         exec(broken, {})
+
+
+NOT_A_NUMBER, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "detail"),
+    [
+        (-1.0, NOT_A_NUMBER, "failed to compute"),
+        (-1.0, INFINITE, "within their numerical error"),
+        (-INFINITE, 0.0, "minus infinity"),
+    ],
+)
+def test_a_negative_margin_that_decides_nothing_confirms_nothing(value: float, error: float, detail: str) -> None:
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        x = problems["x"].flatten(1)[:, 0]
+        return Margin(torch.full_like(x, value), torch.full_like(x, error))
+
+    result = check(Scope("s", "", True, SPACE, margin))
+    assert result.verdict == Verdict.INCONCLUSIVE and detail in result.evidence[0].detail
+
+
+def test_one_margin_of_minus_infinity_leaves_it_open() -> None:
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        x = problems["x"].flatten(1)[:, 0]
+        return Margin(torch.where(x > 4, -INFINITE, 1.0).double(), torch.zeros_like(x))
+
+    assert check(Scope("s", "", True, SPACE, margin)).verdict == Verdict.INCONCLUSIVE
+
+
+def test_a_violation_that_cannot_be_verified_leaves_it_open() -> None:
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        x = problems["x"].flatten(1)[:, 0]
+        return Margin(torch.full_like(x, -1.0 if accuracy >= 1e-8 else NOT_A_NUMBER), torch.zeros_like(x))
+
+    result = check(Scope("s", "", True, SPACE, margin))
+    assert result.verdict == Verdict.INCONCLUSIVE and "hundredth" in result.evidence[0].detail
+
+
+def test_a_counterexample_keeps_a_size_that_no_field_has(tmp_path: Path) -> None:
+    """A claim about a number n, stated with n as a dimension: false from n = 4 on."""
+    file = tmp_path / "sizes.py"
+    file.write_text(
+        """
+import torch
+from scalevec_theory.claim import Claim, Margin, Scope
+from scalevec_theory.problems import ProblemSpace, Real
+
+def margin(problems, accuracy):
+    return Margin(torch.full_like(problems["x"], 3.5 - problems.dims["n"]), torch.zeros_like(problems["x"]))
+
+claim = Claim("n", "", "", "", (Scope("s", "", False, ProblemSpace("", {"n": (1, 6)}, {"x": Real("")}), margin),))
+"""
+    )
+    ((claim, scope),) = find_scopes("n", claims_in_file(file))
+    found = check_scope(claim, scope, file=str(file)).counterexample
+    assert found is not None and found.fields["n"] == 4 and found.margin == -0.5
+    exec(found.code, {})
+    assert scope.evaluate(x=1) == 2.5
+    with pytest.raises(ValueError, match=r"n=2\.5"):
+        scope.evaluate(n=2.5, x=1)
 
 
 @pytest.mark.parametrize(("option", "value"), [("effort", "huge"), ("seed", -1), ("budget", -5)])

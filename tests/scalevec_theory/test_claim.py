@@ -92,6 +92,12 @@ def test_a_measurement_decides_only_beyond_three_standard_errors(
     assert measured("simulation", value, "", stderr=stderr, error=error).supports is supports
 
 
+@pytest.mark.parametrize("wrong", [{"stderr": -0.1}, {"error": -0.1}])
+def test_a_measurement_has_no_negative_uncertainty(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="expected both >= 0"):
+        measured("simulation", -0.1, "", **wrong)
+
+
 def test_a_scope_needs_evidence_and_a_proper_name() -> None:
     with pytest.raises(ValueError, match="no evidence"):
         Scope("empty", "", True)

@@ -398,6 +398,10 @@ def test_true_claims_are_confirmed(name: str) -> None:
     assert verdict(TRUE[name]()) == Verdict.CONFIRMED
 
 
+def test_a_negative_function_has_no_exponent() -> None:
+    assert verdict(scopes.grows_like(lambda x: -(x**2), 2, low=0.1, high=10)) == Verdict.INCONCLUSIVE
+
+
 @pytest.mark.parametrize("name", FALSE)
 def test_false_claims_are_refuted(name: str) -> None:
     assert verdict(FALSE[name]()) == Verdict.REFUTED

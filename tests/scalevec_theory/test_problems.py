@@ -102,6 +102,11 @@ def test_a_space_refuses_sizes_below_one_and_unknown_axes() -> None:
         ProblemSpace("", {"d": (1,)}, {"T": Real("cd")})
 
 
+def test_a_size_that_no_field_has_is_not_the_name_of_a_field() -> None:
+    with pytest.raises(ValueError, match="rename"):
+        ProblemSpace("", {"n": (1, 2)}, {"n": Real("")})
+
+
 def test_a_condition_across_fields_restricts_the_space() -> None:
     space = ProblemSpace("x > y", {}, {"x": Real(""), "y": Real("")}, where=lambda p: p["x"] > p["y"])
     inside = space.contains(space.draw(1000, {}, np.random.default_rng(0)))

@@ -9,7 +9,7 @@ import sympy
 from sympy import Eq, Ge, Gt, Rational, symbols
 
 from scalevec_theory import proof
-from scalevec_theory.proof import Lemma, Vector, inner
+from scalevec_theory.proof import Lemma, Proof, Vector, inner
 from scalevec_theory.registry import installed_claims
 
 x, y, s = symbols("x y s", real=True)
@@ -46,6 +46,10 @@ FALSE = {
     "squares for a strict goal": Lemma("", Gt(x**2, 0), squares=((1, x),)),
     "decided": Lemma("", Gt(s, 1), {"s² = 1 + x²": Eq(s**2, 1 + x**2), "s >= 0": Ge(s, 0)}),
     "one of several goals": Lemma("", (Eq(x, 1), Eq(y, 2)), {"x = 1": Eq(x, 1)}),
+    "equations without a solution": Lemma("", Eq(x, 3), {"x = 1": Eq(x, 1), "x = 2": Eq(x, 2)}),
+    "inequalities without a solution": Lemma("", Gt(x, 7), {"x > 1": Gt(x, 1), "x < 0": Gt(0, x)}),
+    "square of an imaginary number": Lemma("", Ge(-(x**2), y**2), squares=((1, sympy.I * x), (1, sympy.I * y))),
+    "square of a complex root": Lemma("", Ge(-x, 0), squares=((1, sympy.sqrt(-x)),)),
 }
 
 
@@ -66,6 +70,13 @@ def test_false_lemmas_are_not_proved(name: str) -> None:
 def test_a_wrong_division_is_caught_by_the_rational_points() -> None:
     assert proof._zero_at_random_points(x**2 - 1, [sympy.Integer(1)], [x**2 - 1], [x])
     assert not proof._zero_at_random_points(x**2 - 1, [sympy.Integer(1)], [x**2 - x], [x])
+
+
+def test_a_proof_has_lemmas_and_a_lemma_has_goals() -> None:
+    with pytest.raises(ValueError, match="lemmas="):
+        Proof((), "and so it is")
+    with pytest.raises(ValueError, match="goal="):
+        Lemma("nothing", ())
 
 
 def test_dropping_an_unknown_hypothesis_is_refused() -> None:

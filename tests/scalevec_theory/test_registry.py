@@ -63,6 +63,7 @@ def test_a_claim_file_is_loaded_with_its_claims(tmp_path: Path) -> None:
         ("def f(:", r"mine.py:1: SyntaxError"),
         ("import sys; sys.exit(3)", "SystemExit"),
         (GOOD.replace('"mine"', '"Not A Name"'), r"ValueError: claim name 'Not A Name'"),
+        (GOOD + "other" + GOOD[GOOD.rindex("claim =") + 5 :], "defines the claim 'mine' twice"),
     ],
 )
 def test_a_broken_claim_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:

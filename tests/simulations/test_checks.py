@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from scalevec_theory.claim import Result, Verdict
 from scalevec_theory.registry import BrokenClaimFile, UnknownName, installed_claims
 from simulations.checks import FOLDER, as_json, check_all, falsify_one, find_target, find_targets
 from simulations.parallel import Raised
+from simulations.tables import verdicts_table
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +160,28 @@ def test_numbers_that_are_not_finite_are_null_in_json_first_and_stored() -> None
         assert entry["evidence"][0]["margin"] is None
         assert entry["verdict"] == "inconclusive"
     assert marks() == 1
+
+
+UNBOUNDED = """
+import torch
+from scalevec_theory.claim import Claim, Margin, Scope
+from scalevec_theory.problems import ProblemSpace, Real
+
+def margin(problems, accuracy):
+    x = problems["x"]
+    inside = (x - 1).abs() < 0.02
+    return Margin(torch.where(inside, -0.1, 1.0).double(), torch.where(inside, torch.inf, 0.0).double())
+
+claim = Claim("unbounded", "", "", "", (Scope("all", "s", True, ProblemSpace("any", {}, {"x": Real("")}), margin),))
+"""
+
+
+def test_an_infinite_error_is_one_when_read_back_and_shown() -> None:
+    Path("unbounded.py").write_text(UNBOUNDED)
+    targets = find_targets(["unbounded.py"])
+    results = check_all(targets)
+    assert (results[0].verdict, results[0].evidence[0].error) == (Verdict.CONFIRMED, math.inf)
+    assert next(iter(verdicts_table(targets, results).columns[5].cells)) == "-0.1 ± inf"
 
 
 def test_results_come_in_the_order_asked_for_and_the_longest_run_first(monkeypatch: pytest.MonkeyPatch) -> None:

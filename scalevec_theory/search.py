@@ -122,7 +122,8 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
         worst[i] = elite
     worst.sort(key=lambda elite: float(elite[0][0]))
 
-    counterexample, unverified = None, False
+    counterexample = None
+    unverified = False
     for values, problems in worst:
         found = violation(scope, problems, device)
         if bool(found.isfinite().any()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 
-NOT_FIGURES = {"bands", "forest", "strips", "style"}
+NOT_FIGURES = {"bands", "costs", "forest", "strips", "style"}
 
 
 def available() -> dict[str, str]:

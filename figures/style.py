@@ -102,7 +102,9 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
     The bytes depend on the figure only: no date, fixed element names.  Raises OSError if the folder cannot be written.
     """
     # Finding the layout takes longer than drawing, so it is found once; and `savefig` would draw everything twice.
-    figure.draw_without_rendering()
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
     figure.set_layout_engine("none")
     svg, png = io.BytesIO(), io.BytesIO()
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})

@@ -46,6 +46,10 @@ class OneLineErrors(click.Group):
             status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except ValueError as error:
             status = _complain(str(error))
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "alloc" not in str(error):  # as torch says it
+                raise
+            status = _complain(f"out of memory: {str(error).strip() or 'nothing more can be allocated'}")
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)

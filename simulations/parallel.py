@@ -73,9 +73,15 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
     else:
         _quiet_executor()
         with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
-            outcomes = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all", return_as="generator_unordered")(
-                delayed(_perform_beside)(os.getpid(), os.getcwd(), i, call) for i, call in enumerate(calls)
+            parallel = Parallel(
+                n_jobs=jobs,
+                batch_size=1,
+                pre_dispatch="all",
+                return_as="generator_unordered",
+                initializer=_end_with,
+                initargs=(os.getpid(),),
             )
+            outcomes = parallel(delayed(perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls))
     try:
         for index, value, raised in outcomes:
             yield index, Raised(raised) if raised else value
@@ -89,7 +95,11 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
 
 @cache
 def _quiet_executor() -> None:
-    """Loky's own thread may look for a call that was given up, and would print a traceback at any time after."""
+    """Loky's own thread may look for a call that was given up, and would print a traceback at any time after.
+
+    It replaces workers that have grown, and warns of that, too.
+    """
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor")
     before = threading.excepthook
 
     def hook(error: threading.ExceptHookArgs) -> None:
@@ -99,13 +109,6 @@ def _quiet_executor() -> None:
     threading.excepthook = hook
 
 
-def _perform_beside(parent: int, folder: str, index: int, call: Call) -> tuple[int, Any, str]:
-    """`perform_in` in a child of the process ``parent``."""
-    _end_with(parent)
-    return perform_in(folder, index, call)
-
-
-@cache
 def _end_with(parent: int) -> None:
     """End this process soon after its parent, which may be killed before it can see to that."""
 
@@ -114,8 +117,7 @@ def _end_with(parent: int) -> None:
             time.sleep(1)
         os._exit(1)
 
-    if os.getppid() == parent:
-        threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def perform_in(folder: str, index: int, call: Call) -> tuple[int, Any, str]:

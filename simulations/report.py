@@ -32,8 +32,10 @@ SIGNS = {
     Verdict.NOT_RUN: "–",
 }
 PAPER = re.compile(r"arXiv (\d{4}\.\d{5})")
-TRAINING, PHASE = "training-effects", ("curvature", "optimizer-curvature")
-"""Figures of the pages Training and Phase diagrams."""
+TRAINING = ("training-effects", "training-curves", "size-sweeps", "measured-norms", "width-scaling", "conserved-drift")
+COST = ("cost-of-problems", "cost-of-dimensions", "cost-of-paths", "cost-of-workers")
+PHASE = ("curvature", "optimizer-curvature")
+"""Figures of the pages Training, Cost and Phase diagrams; the last has only those of the claims that are shown."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def _formula(claim: Claim) -> Markup:
 
 def figures_needed(targets: Sequence[Target]) -> list[str]:
     """The figures that the report on these targets shows, each once."""
-    return list(dict.fromkeys([name for t in targets for name in t.claim.figures] + [TRAINING]))
+    return list(dict.fromkeys([name for t in targets for name in t.claim.figures] + [*TRAINING, *COST]))
 
 
 def write_report(
@@ -121,6 +123,7 @@ def write_report(
     phase = [pictures[name] for name in PHASE if name in pictures]
     links = [Link("index.html", "Claims"), Link("training.html", "Training")]
     links += [Link("phase.html", "Phase diagrams")] if phase else []
+    links += [Link("cost.html", "Cost")]
     links += [Link("api/index.html", "Python reference")] if api else []
     render = _renderer(effort, {"pages": links, "command": command, "settings": options(effort, seed)})
 
@@ -128,9 +131,14 @@ def write_report(
     for before, page, after in zip([None, *claims], claims, [*claims[1:], None], strict=False):
         write_text(out / page.file, render("claim.html", page.file, page=page, before=before, after=after))
     experiments = [(e, committed(e)) for e in EXPERIMENTS.values()]
+    effects, *others = (pictures[name] for name in TRAINING)
     write_text(
         out / "training.html",
-        render("training.html", "training.html", figure=pictures[TRAINING], experiments=experiments),
+        render("training.html", "training.html", effects=effects, others=others, experiments=experiments),
+    )
+    write_text(
+        out / "cost.html",
+        render("cost.html", "cost.html", claims=claims, figures=[pictures[name] for name in COST]),
     )
     if phase:
         write_text(

@@ -20,6 +20,7 @@ from simulations.lm.model import Decoder, count_parameters
 from simulations.models import attach, iwd_param_groups, multipliers, split_for_muon
 from simulations.models.decay import WEIGHTS
 from simulations.models.groups import ParamGroups
+from simulations.models.outline import check_memory, outline
 from simulations.runs import key_of
 from simulations.settings import check_types
 
@@ -27,6 +28,8 @@ OPTIMIZERS = ("adamw", "muon", "sgd", "momentum")
 STARTS = ("ones", "mup")
 LATER = ("measures", "scale_lr", "multipliers_on", "multiplier_start", "rescaled", "rescale")
 """Fields of a run that came later: at their defaults they are not part of its key, so that older runs keep theirs."""
+COPIES = 4
+"""Of the parameters: themselves, their gradients, and two moments of Adam."""
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -181,7 +184,12 @@ def set_up(run: Run, device: torch.device | str = "cpu") -> Laboratory:
     """Build the model of a run with its design attached, its data and its optimizers.
 
     The model is traced on the processor, and moved to the device before there are optimizers.
+
+    Raises
+    ------
+    ValueError : the machine's memory does not hold it.
     """
+    check_memory(outline(partial(Decoder, run.architecture)), COPIES, "smaller sizes")
     source = find_source(run.data)
     model: nn.Module = Decoder(run.architecture, run.seed)
     example = source.batch(run.seed, 0, 2, min(run.length, 16))[0]

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import nn
 
+from simulations.models.outline import check_memory, outline
 from simulations.models.running import LENGTH, Example
 from simulations.models.shrinking import shrink
 
@@ -128,12 +129,13 @@ def _from_folder(path: Path, sizes: Sizes, overrides: Mapping[str, Any] | None) 
 
 
 def _from_config(name: str, config: PreTrainedConfig, sizes: Sizes) -> Subject:
-    with torch.device("meta"):
-        given = _build(config)
+    given = outline(partial(_build, config))
     count = sum(p.numel() for p in given.parameters())
     small = sizes == "tiny" or (sizes == "auto" and count > LARGEST)
     if small:
         config = shrink(config, given)
+    else:
+        check_memory(given, 2, "smaller sizes, or sizes=tiny")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = _build(config)

@@ -18,6 +18,7 @@ from toy import TOY
 from simulations import cli
 from simulations.api_reference import write_api
 from simulations.drawing import describe
+from simulations.report import COST, TRAINING
 
 HOSTILE = r"""
 hostile = Claim(
@@ -45,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("report")
     (folder / "toy.py").write_text(TOY.replace('figures=("conservation",)', 'figures=("curvature",)') + HOSTILE)
     (folder / "pictures").mkdir()
-    for name in ("curvature", "absorption"):
+    for name in ("curvature", "absorption", *TRAINING[1:], *COST[1:]):
         (folder / "pictures" / f"{name}.svg").write_text(SVG)
         (folder / "pictures" / f"{name}.png").write_bytes(b"")
     with pytest.MonkeyPatch.context() as patch:
@@ -63,7 +64,7 @@ def pages(folder: Path) -> Path:
 def test_every_page_is_there_and_every_link_leads_somewhere(pages: Path) -> None:
     found = {str(p.relative_to(pages)) for p in pages.rglob("*.html")}
     claims = {f"claims/{name}.html" for name in ("toy", "hostile", "absorption")}
-    assert found == {"index.html", "training.html", "phase.html", *claims}
+    assert found == {"index.html", "training.html", "phase.html", "cost.html", *claims}
     assert broken_links(pages) == []
     (pages / "figures" / "curvature.svg").rename(pages / "away")
     assert len(broken_links(pages)) == 4  # link and picture, on two pages
@@ -170,7 +171,7 @@ def test_pages_are_accessible_fit_and_raise_no_error(browser: Browser, pages: Pa
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("requestfailed", lambda request: complaints.append(request.url))
     page.on("request", lambda request: request.url.startswith(("file:", "data:")) or complaints.append(request.url))
-    for name in ("index.html", "training.html", "phase.html", "claims/hostile.html", "claims/toy.html"):
+    for name in ("index.html", "training.html", "phase.html", "cost.html", "claims/hostile.html", "claims/toy.html"):
         page.goto((pages / name).as_uri())
         for details in page.locator("details > summary").all():
             details.click()
@@ -230,3 +231,6 @@ def test_formulas_are_set_in_the_font_that_comes_along(front: Page, pages: Path)
 
 def test_times_are_shown(front: Page) -> None:
     assert all(re.fullmatch(r"Checked in .* s\.", t.strip()) for t in front.locator(".time").all_inner_texts())
+    front.get_by_role("link", name="Cost").click()
+    times = front.locator("td.time").all_inner_texts()
+    assert len(times) == 3 and all(re.fullmatch(r"(less than )?\d+\.\d s", t) for t in times)

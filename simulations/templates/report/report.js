@@ -59,7 +59,8 @@ function setUpCopying(button) {
 
 function showTime(place) {
   const seconds = place.dataset.scopes.split("|").reduce((sum, scope) => sum + (TIMES[scope] ?? 0), 0);
-  place.textContent = ` Checked in ${seconds < 0.1 ? "less than 0.1" : seconds.toFixed(1)} s.`;
+  const time = `${seconds < 0.1 ? "less than 0.1" : seconds.toFixed(1)} s`;
+  place.textContent = place.matches("td") ? time : ` Checked in ${time}.`;
 }
 
 document.querySelectorAll("form.filters").forEach(setUpFilters);

@@ -1,0 +1,37 @@
+"""How measured cost grows, from the numbers of ``benchmarks/cost.py`` that come with the code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from figures import style
+
+
+def measured(name: str) -> tuple[np.ndarray, np.ndarray, Mapping[str, Any]]:
+    """Sizes ``(n,)``, seconds ``(n, rounds)`` and where they were measured."""
+    found = json.loads((files("simulations") / "evidence" / "cost.json").read_text(encoding="utf-8"))
+    series = found["series"][name]
+    return np.array(series["sizes"], dtype=float), np.array(series["seconds"]), found["provenance"]
+
+
+def growth(ax: Axes, name: str, xlabel: str, power: float = 1.0) -> None:
+    """Median seconds on logarithmic axes, all rounds as bars, and a line that grows as the given power of the size."""
+    x, seconds, where = measured(name)
+    y = np.median(seconds, axis=1)
+    bars = [y - seconds.min(1), seconds.max(1) - y]
+    ax.errorbar(x, y, bars, color=style.BLUE, marker="o", capsize=2, label="measured, median of three")
+    line = y[-1] * (x / x[-1]) ** power
+    ax.plot(x, line, color=style.GREY, linestyle=(0, (4, 2)), label=f"proportional to size{_exponent(power)}")
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="seconds")
+    ax.set_title(f"{where['processor'].split(' with')[0]}", fontsize=7)
+    ax.legend(loc="upper left")
+
+
+def _exponent(power: float) -> str:
+    return {1.0: "", -1.0: "⁻¹", 2.0: "²", 3.0: "³"}[power]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 from threadpoolctl import ThreadpoolController
 
 from scalevec_theory.registry import blame
+from simulations.orphans import end_with
 
 
 class WorkerLost(ValueError):
@@ -78,7 +78,7 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
                 batch_size=1,
                 pre_dispatch="all",
                 return_as="generator_unordered",
-                initializer=_end_with,
+                initializer=end_with,
                 initargs=(os.getpid(),),
             )
             outcomes = parallel(delayed(perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls))
@@ -107,17 +107,6 @@ def _quiet_executor() -> None:
             before(error)
 
     threading.excepthook = hook
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after its parent, which may be killed before it can see to that."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def perform_in(folder: str, index: int, call: Call) -> tuple[int, Any, str]:

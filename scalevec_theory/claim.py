@@ -168,6 +168,8 @@ class Scope:
 
     def __post_init__(self) -> None:
         _check_name("scope", self.name)
+        if not isinstance(self.holds, bool):
+            raise ValueError(f"scope {self.name!r}: holds={self.holds!r}, expected True or False")
         if (self.space is None) != (self.margin is None):
             raise ValueError(f"scope {self.name!r}: give space and margin together, or neither")
         if self.margin is None and self.proof is None and self.measure is None:
@@ -203,6 +205,9 @@ class Claim:
 
     def __post_init__(self) -> None:
         _check_name("claim", self.id)
+        if not isinstance(self.scopes, tuple) or not all(isinstance(s, Scope) for s in self.scopes):
+            shown = type(self.scopes).__name__
+            raise ValueError(f"claim {self.id!r}: scopes is a {shown}, expected a tuple of Scopes, such as (scope,)")
         names = [s.name for s in self.scopes]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"claim {self.id!r} has scopes {names}: expected at least one, all with different names")

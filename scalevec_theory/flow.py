@@ -148,7 +148,10 @@ def check_start(
     loss = loss.to(target)
     theta = parametrization.forward(**blocks)
     if isinstance(loss, LeastSquares) and loss.T.shape != theta.shape:
-        raise ValueError(f"loss has target T of shape {tuple(loss.T.shape)}: theta has shape {tuple(theta.shape)}")
+        raise ValueError(
+            f"loss has target T of shape {tuple(loss.T.shape)}: forward of {parametrization.name} gives theta of shape "
+            f"{tuple(theta.shape)}, from blocks with a batch axis before their own"
+        )
     try:
         value, gradient = loss.value(theta), loss.gradient(theta)
     except (RuntimeError, IndexError) as error:

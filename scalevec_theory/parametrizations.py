@@ -7,6 +7,7 @@ numpy arrays, and on numpy object arrays of exact symbols or rationals (which is
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,21 @@ class Parametrization:
     start: Mapping[str, float] = field(default_factory=dict)
     theta_rows: str = "c"
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for functions that do not take the blocks by name."""
+        for what in ("forward", "invariants"):
+            try:
+                inspect.signature(getattr(self, what)).bind(**self.axes)
+            except TypeError as error:
+                raise ValueError(
+                    f"{self.name}: {what} does not take the blocks {', '.join(self.axes)} by name: {error}"
+                ) from None
+
+    @property
+    def letters(self) -> list[str]:
+        """Of all axes."""
+        return sorted(set("".join(self.axes.values())) | set(self.theta_rows))
+
     def shapes(self, **dims: int) -> dict[str, tuple[int, ...]]:
         """Block shapes for the given dimensions, e.g. ``shapes(c=4, d=8)``.
 
@@ -58,7 +74,7 @@ class Parametrization:
         ------
         ValueError : a dimension that an axis needs is missing or below 1.
         """
-        for letter in sorted(set("".join(self.axes.values())) | set(self.theta_rows)):
+        for letter in self.letters:
             if letter not in dims or dims[letter] < 1:
                 given = f"{letter}={dims[letter]}" if letter in dims else f"{letter} is missing"
                 raise ValueError(f"{given}: {self.name} needs {letter} to be an integer >= 1")

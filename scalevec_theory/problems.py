@@ -74,6 +74,11 @@ class Field:
             yield (index,)
 
 
+def _check_interval(kind: Field, low: float, high: float) -> None:
+    if not 0 < low < high < math.inf:
+        raise ValueError(f"{type(kind).__name__}: low={low}, high={high}; expected 0 < low < high")
+
+
 def _all(condition: FloatArray) -> FloatArray:
     return np.asarray(condition.reshape(len(condition), -1).all(-1))
 
@@ -86,6 +91,11 @@ class Real(Field):
     """
 
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a scale that is not above 0."""
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"Real: scale={self.scale}; expected > 0 (exact zeros are Zero)")
 
     def decode(self, z: FloatArray, dims: Mapping[str, int]) -> FloatArray:
         return self.scale * z
@@ -100,6 +110,10 @@ class Between(Field):
 
     low: float = 0.1
     high: float = 10.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless 0 < low < high."""
+        _check_interval(self, self.low, self.high)
 
     def decode(self, z: FloatArray, dims: Mapping[str, int]) -> FloatArray:
         share = 0.5 * (1 + np.vectorize(math.erf, otypes=[float])(z / math.sqrt(2)))
@@ -158,6 +172,10 @@ class Diagonal(_SquareMatrix):
     low: float = 0.1
     high: float = 10.0
 
+    def __post_init__(self) -> None:
+        """Raises ValueError unless 0 < low < high."""
+        _check_interval(self, self.low, self.high)
+
     def latent_shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
         return (dims[self.axes[0]],)
 
@@ -185,6 +203,10 @@ class PositiveDefinite(_SquareMatrix):
 
     low: float = 0.03
     high: float = 100.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless 0 < low < high."""
+        _check_interval(self, self.low, self.high)
 
     def decode(self, z: FloatArray, dims: Mapping[str, int]) -> FloatArray:
         eigenvalues, vectors = np.linalg.eigh(z @ np.swapaxes(z, -1, -2))

@@ -95,6 +95,10 @@ class Lemma:
     def __post_init__(self) -> None:
         if self.goal == ():
             raise ValueError(f"lemma {self.statement!r}: goal=(), expected at least one relation")
+        for relation in self.goal if isinstance(self.goal, tuple) else (self.goal,):
+            if not isinstance(relation, Relational):
+                shown = "which sympy has evaluated" if relation in (sympy.true, sympy.false) else "which is none"
+                raise ValueError(f"lemma {self.statement!r}: goal={relation}, {shown}; expected a relation")
 
     def without(self, hypothesis: str) -> Lemma:
         """The same lemma with one hypothesis dropped."""

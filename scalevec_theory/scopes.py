@@ -54,6 +54,22 @@ def _squared_loss(problems: Problems) -> LeastSquares:
     return LeastSquares(problems["H"], T.flatten(1, -2))
 
 
+def _size(values: Tensor, blocks: Mapping[str, Tensor]) -> Tensor:
+    """How large the terms are that make up a quantity: the most of Σ_i |φ_i ∂q/∂φ_i| and |q| along a flow, ``(B,)``.
+
+    Of several components, of their sum with irrational weights, so that none hides another's terms.
+    """
+    size = values.detach().abs().flatten(1).amax(1)
+    if values.grad_fn is None:
+        return size
+    parts = values[..., None].flatten(2)
+    weights = 1 + torch.arange(1, parts.shape[-1] + 1, dtype=values.dtype, device=values.device).sqrt().remainder(1)
+    given = list(blocks.values())
+    found = torch.autograd.grad((parts * weights).sum(), given, allow_unused=True, materialize_grads=True)
+    terms = [(x.detach() * g).abs()[..., None].flatten(2).sum(-1) for x, g in zip(given, found, strict=True)]
+    return torch.maximum(size, torch.stack(terms).sum(0).amax(1))
+
+
 def conserved(
     parametrization: Parametrization,
     quantity: Callable[[Mapping[str, Tensor]], Tensor],
@@ -63,6 +79,8 @@ def conserved(
     dims: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Scope:
     """The scope "``quantity`` is constant along gradient flow of ``parametrization``", searched on squared loss.
+
+    What moves by less than ``accuracy`` of the size of its terms counts as constant.
 
     Parameters
     ----------
@@ -80,9 +98,17 @@ def conserved(
         start = {block: problems[block] for block in parametrization.axes}
         tolerance = accuracy / GLOBAL_ERROR
         run = gradient_flow(parametrization, _squared_loss(problems), start, times, rtol=tolerance, atol=tolerance)
-        values = quantity(run.blocks)
-        size = torch.stack([x[..., None].flatten(2).square().sum(-1) for x in run.blocks.values()]).sum(0).amax(1)
-        return Margin.equal(values, values[:, :1], accuracy, scale=torch.maximum(size, values.abs().flatten(1).amax(1)))
+        blocks = {name: x.detach().requires_grad_() for name, x in run.blocks.items()}
+        with torch.enable_grad():
+            values = quantity(blocks)
+        times_of = next(iter(blocks.values())).shape[:2]
+        if not isinstance(values, Tensor) or values.shape[:2] != times_of:
+            shape = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"type {type(values).__name__}"
+            raise ValueError(
+                f"the quantity of {parametrization.name} has {shape}: expected a tensor {(*times_of, '...')}, one "
+                "value for each problem and time; the blocks have these two axes first"
+            )
+        return Margin.equal(values.detach(), values.detach()[:, :1], accuracy, scale=_size(values, blocks))
 
     space = ProblemSpace(
         "squared loss with correlated inputs, any initial blocks", dict(dims or _dims(parametrization)), fields
@@ -104,7 +130,7 @@ def dominates(
     """The scope "gradient flow of ``faster`` never has the larger loss", from standard scales and the same W(0).
 
     The margin is the least of (L_slower − L_faster)/L(0) over times up to 20/λ_max(H) at which the numerical error is
-    below 5% of the loss.
+    below 5% of the loss.  Losses that are equal up to that error leave the scope inconclusive: equality is no lead.
 
     Parameters
     ----------
@@ -163,14 +189,22 @@ def grows_like(
     Parameters
     ----------
     function : positive values ``(B,)`` at points ``(B,)``, exact enough that a slope over a factor 1.1 is.
+
+    Raises
+    ------
+    ValueError : not 0 < low < high; when the margin is computed, a value that is not positive.
     """
     if not 0 < low < high:
         raise ValueError(f"low={low}, high={high}: expected 0 < low < high")
 
     def margin(problems: Problems, accuracy: float) -> Margin:
         x = problems["x"]
-        rise = torch.log(function(1.05 * x)) - torch.log(function(x / 1.05))  # NaN where the function is not positive
-        slope = rise / (2 * torch.log(torch.tensor(1.05, dtype=x.dtype)))
+        above, below = function(1.05 * x), function(x / 1.05)
+        for value, at in ((above, 1.05 * x), (below, x / 1.05)):
+            if value.shape == x.shape and bool((value <= 0).any()):
+                worst = int(value.argmin())
+                raise ValueError(f"function({float(at[worst]):.6g}) = {float(value[worst]):.6g}: expected values > 0")
+        slope = torch.log(above / below) / (2 * torch.log(torch.tensor(1.05, dtype=x.dtype)))
         return Margin(tolerance - (slope - exponent).abs(), torch.zeros_like(x))
 
     space = ProblemSpace(f"x in [{low}, {high}]", {}, {"x": Between("", low, high)})

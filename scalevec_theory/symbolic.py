@@ -85,7 +85,10 @@ def evaluate(
     try:
         theta = function(**{b: a.reshape(batch + a.shape) for b, a in blocks.items()})
     except Exception as error:
-        raise ValueError(f"{name} raised {type(error).__name__}: {' '.join(str(error).split())}") from error
+        message = f"{name} raised {type(error).__name__}: {' '.join(str(error).split())}"
+        if ExactArray.__name__ in message:
+            message += "; it is evaluated on numpy arrays of exact symbols: expected numpy's functions, not torch's"
+        raise ValueError(message) from error
     if not isinstance(theta, np.ndarray | sympy.Expr):
         raise ValueError(f"{name} returned {type(theta).__name__}; expected an array of expressions of its blocks")
     entries = np.asarray(theta, dtype=object).ravel().tolist()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scalevec_theory.laws import find_laws
-from scalevec_theory.parametrizations import BUILT_IN
+from scalevec_theory.parametrizations import BUILT_IN, Parametrization
 from scalevec_theory.registry import UnknownName, module_in_file
 
 
@@ -24,6 +24,13 @@ def discover(target: str, degree: int = 2, dims: dict[str, int] | None = None, s
     ValueError : no such file or name, a file that raises, or a parametrisation that ``find_laws`` refuses; one line.
     """
     parametrization = load(target)
+    if isinstance(parametrization, Parametrization):
+        letters = parametrization.letters
+        if (dims or {}).keys() != set(letters):
+            given = ", ".join(f"{k}={n}" for k, n in (dims or {}).items()) or "nothing"
+            raise ValueError(
+                f"dims: {given}; {target} has the axes {', '.join(letters)}: expected a size for each of them"
+            )
     try:
         laws = find_laws(parametrization, degree=degree, dims=dims, seed=seed)
     except ArithmeticError as error:

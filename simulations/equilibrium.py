@@ -119,6 +119,10 @@ def equilibrium(
         alpha=alpha,
     )
     sizes = None if shape is None else numbers(shape, "shape", "x", int)
+    if sizes is None and (name == "muon" or scale_invariant):
+        raise ValueError(
+            "shape is not given: Muon and scale-invariant weights need it; expected --shape, such as 64x64"
+        )
     law: dict[str, Any] = {"noise": noise, "shape": sizes, "scale_invariant": scale_invariant}
     rest = at_rest(optimizer, **law)
     prediction = predict(optimizer, steps, init=init, lr_schedule=SCHEDULES[schedule](steps, warmup), **law)

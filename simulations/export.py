@@ -53,12 +53,19 @@ def export(runs: Sequence[xarray.Dataset], path: Path) -> None:
     ValueError, OSError : as `check_export`.
     """
     check_export(path)
-    table = pandas.DataFrame(rows(runs))
+    found = rows(runs)
+    table = pandas.DataFrame(found)
     for name in table.columns:
         values = table[name].dropna()
         if len({type(v) for v in values}) > 1 or any(isinstance(v, list) for v in values):
             numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
             table[name] = table[name].astype(float) if numeric else [json.dumps(v) for v in table[name]]
+        elif (
+            len(values)
+            and isinstance(values.iloc[0], float)
+            and all(isinstance(r.get(name), int | None) for r in found)
+        ):
+            table[name] = pandas.array([r.get(name) for r in found], dtype="Int64")  # gaps had made them floats
     if path.suffix == ".csv":
         write_text(path, table.to_csv(index=False))
     else:

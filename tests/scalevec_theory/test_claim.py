@@ -110,6 +110,10 @@ def test_a_scope_needs_evidence_and_a_proper_name() -> None:
     scope = Scope("fine", "", True, SPACE, margin)
     with pytest.raises(ValueError, match="different names"):
         Claim("twice", "", "", "", (scope, scope))
+    with pytest.raises(ValueError, match="scopes is a Scope, expected a tuple"):
+        Claim("bare", "", "", "", scope)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="holds='no', expected True or False"):
+        Scope("word", "", "no", SPACE, margin)  # type: ignore[arg-type]
 
 
 def test_a_setting_chooses_the_size_of_its_effort() -> None:

@@ -396,7 +396,10 @@ def test_bad_input_is_named() -> None:
         ({"start": {"v": v[0, 0], "W": W}}, r"start\['v'\] has shape \(\): expected \(B, d\)"),
         ({"start": {"v": v, "W": W.float()}}, r"start\['W'\] has dtype torch.float32"),
         ({"start": {"v": v.long(), "W": W}}, r"start\['v'\] has dtype torch.int64"),
-        ({"loss": least_squares(2, 1, 4)}, r"T of shape \(2, 1, 4\): theta has shape \(2, 3, 4\)"),
+        (
+            {"loss": least_squares(2, 1, 4)},
+            r"T of shape \(2, 1, 4\): forward of input-scale gives theta of shape \(2, 3,",
+        ),
         ({"loss": least_squares(3, 3, 4)}, r"T of shape \(3, 3, 4\)"),
         ({"times": at.flip(0)}, r"times=\[1.0, 0.5, 0.0\]: expected finite, >= 0 and increasing"),
         ({"times": at - 1}, r"times=.*>= 0"),
@@ -415,3 +418,16 @@ def test_bad_input_is_named() -> None:
         arguments = {"loss": loss, "start": start, "times": at} | change
         with pytest.raises(ValueError, match=message):
             gradient_flow(INPUT_SCALE, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"forward": lambda u, W: W}, "mine: forward does not take the blocks v, W by name: .*'u'"),
+        ({"invariants": lambda v: {}}, "mine: invariants does not take the blocks v, W by name: .*'W'"),
+    ],
+)
+def test_functions_of_other_blocks_are_refused(change, message):
+    functions = {"forward": lambda v, W: W * v[..., None, :], "invariants": lambda v, W: {}}
+    with pytest.raises(ValueError, match=message):
+        Parametrization("mine", {"v": "d", "W": "cd"}, **{**functions, **change})

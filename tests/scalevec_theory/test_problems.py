@@ -107,6 +107,19 @@ def test_a_size_that_no_field_has_is_not_the_name_of_a_field() -> None:
         ProblemSpace("", {"n": (1, 2)}, {"n": Real("")})
 
 
+@pytest.mark.parametrize("kind", [Between, Diagonal, PositiveDefinite])
+@pytest.mark.parametrize(("low", "high"), [(-2.0, 2.0), (0.0, 1.0), (2.0, 1.0), (1.0, np.inf), (np.nan, 1.0)])
+def test_an_interval_of_positive_numbers_is_one(kind: type[Between], low: float, high: float) -> None:
+    with pytest.raises(ValueError, match=f"{kind.__name__}: low={low}, high={high}; expected 0 < low < high"):
+        kind("dd", low, high)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
+def test_real_numbers_have_a_positive_scale(scale: float) -> None:
+    with pytest.raises(ValueError, match=f"Real: scale={scale}; expected > 0"):
+        Real("d", scale)
+
+
 def test_a_condition_across_fields_restricts_the_space() -> None:
     space = ProblemSpace("x > y", {}, {"x": Real(""), "y": Real("")}, where=lambda p: p["x"] > p["y"])
     inside = space.contains(space.draw(1000, {}, np.random.default_rng(0)))

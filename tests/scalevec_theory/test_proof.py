@@ -77,6 +77,10 @@ def test_a_proof_has_lemmas_and_a_lemma_has_goals() -> None:
         Proof((), "and so it is")
     with pytest.raises(ValueError, match="goal="):
         Lemma("nothing", ())
+    with pytest.raises(ValueError, match="goal=True, which sympy has evaluated; expected a relation"):
+        Lemma("itself", Eq(x, x))
+    with pytest.raises(ValueError, match="goal=x, which is none; expected a relation"):
+        Lemma("no relation", x)
 
 
 def test_dropping_an_unknown_hypothesis_is_refused() -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from scalevec_theory import testing
 from scalevec_theory.losses import CrossEntropy, LeastSquares
 from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
 from scalevec_theory.problems import Problems, ProblemSpace
 from scalevec_theory.registry import find_scopes
+from scalevec_theory.scopes import conserved, grows_like
+
+Quantity = Callable[[Mapping[str, Tensor]], Tensor]
 
 
 def conserved_quantity(blocks):  # type: ignore[no-untyped-def]
@@ -49,6 +55,22 @@ def test_a_quantity_given_as_a_lambda_is_pasted_with_its_source() -> None:
     paste(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("quantity", "message"),
+    [
+        (lambda blocks: (blocks["v"] ** 2).sum(), r"has shape \(\): expected a tensor \(\d+, 4, '...'\)"),
+        (lambda blocks: blocks["v"].sum(1), r"has shape \(\d+, \d+\): expected"),
+        (lambda blocks: 1.0, "has type float: expected a tensor"),
+    ],
+)
+def test_a_quantity_of_the_wrong_kind_is_told_what_it_should_be(quantity: Quantity, message: str) -> None:
+    scope = conserved(INPUT_SCALE, quantity, dims={"c": (3,), "d": (5,)})
+    assert scope.space is not None and scope.margin is not None
+    problems = scope.space.draw(7, {"c": 3, "d": 5}, np.random.default_rng(0))
+    with pytest.raises(ValueError, match=message):
+        scope.margin(problems, 1e-8)
+
+
 def test_dominates() -> None:
     testing.assert_dominates(INPUT_SCALE, PLAIN, inputs="uncorrelated", budget=500)
     with pytest.raises(AssertionError) as caught:
@@ -67,6 +89,14 @@ def test_exponent() -> None:
     with pytest.raises(AssertionError) as caught:
         testing.assert_exponent(cubic, 2.9, low=0.1, high=10)
     paste(caught.value)
+
+
+@pytest.mark.parametrize("function", [lambda x: -x, lambda x: x - 0.5, lambda x: 0 * x])
+def test_growth_of_what_is_not_positive_is_an_error(function: Callable[[Tensor], Tensor]) -> None:
+    scope = grows_like(function, 1, low=0.1, high=10)
+    assert scope.space is not None and scope.margin is not None
+    with pytest.raises(ValueError, match=r"function\(.*\) = .*: expected values > 0"):
+        scope.margin(scope.space.draw(100, {}, np.random.default_rng(0)), 1e-8)
 
 
 def test_holds_and_refuted() -> None:

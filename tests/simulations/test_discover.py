@@ -13,6 +13,10 @@ from scalevec_theory.parametrizations import DUAL_SCALE as dual
 def two_layer(U=(2, 1), V=(1, 2)):
     return U @ V
 
+def torches(v=2, W=(3, 2)):
+    import torch
+    return W @ torch.diag(v)
+
 def wave(x=2):
     return np.sin(x)
 """
@@ -53,7 +57,8 @@ def test_a_parametrization_in_a_file_by_name_and_in_the_package_itself(file):
         ("two_leyer", "'two_leyer'; nearest: two_layer"),
         ("wave", "sin"),
         ("np", "expected a Parametrization or a function"),
-        ("dual", "c is missing"),
+        ("dual", "dims: nothing; .* has the axes c, d: expected a size for each of them"),
+        ("torches", "expected numpy's functions, not torch's"),
         ("", "expected FILE.py:NAME"),
     ],
 )
@@ -61,6 +66,12 @@ def test_a_bad_name_is_one_line(file, name, message):
     with pytest.raises(ValueError, match=message) as error:
         discover(f"{file}:{name}")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("dims", [{"c": 1}, {"c": 1, "d": 2, "q": 3}, {"q": 2}])
+def test_sizes_of_other_axes_are_refused(dims):
+    with pytest.raises(ValueError, match="dual-scale has the axes c, d"):
+        discover("dual-scale", 2, dims)
 
 
 def test_a_bad_file_is_one_line(tmp_path):

@@ -64,6 +64,7 @@ def test_without_decay_it_says_so() -> None:
         ("--momentum 0.9", "momentum=0.9: adamw has lr, weight_decay, betas, eps"),
         ("--steps 0", "steps=0"),
         ("--warmup 2001", "warmup=2001"),
+        ("--scale-invariant", "shape is not given: Muon and scale-invariant weights need it; expected --shape"),
         ("--shape 8y8", "shape='8y8': expected ints joined by 'x'"),
         ("--noise 0", "noise=0.0"),
         ("--json /nowhere/x.json", "/nowhere/x.json"),

@@ -128,6 +128,19 @@ def test_an_export_has_one_row_for_each_run(ending: str) -> None:
     assert list(table["settings.y"]) == ['"a"', '"a"', "[1, 2]"] and set(table["task"]) == {"study.py:measure"}
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_integers_stay_integers_where_some_runs_have_none(ending: str) -> None:
+    sweep("--grid", "x=3")
+    Path("other.py").write_text("def other(z):\n    return 1.5\n")
+    scalevec("sweep", "other.py:other", "--grid", "z=2", "--jobs", "1")
+    scalevec("runs", "export", f"runs.{ending}")
+    if ending == "csv":
+        assert set(pandas.read_csv("runs.csv", dtype=str)["settings.x"].dropna()) == {"3"}
+    else:
+        column = pandas.read_parquet("runs.parquet")["settings.x"]
+        assert str(column.dtype) == "Int64" and column.dropna().tolist() == [3]
+
+
 def test_parquet_without_pyarrow_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulations.export.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"x.parquet: Parquet needs pyarrow; pip install 'scalevec\[report\]', or wri"):

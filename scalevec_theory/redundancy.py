@@ -211,7 +211,7 @@ def _jacobian(
             else g * (offsets.get(name, 0.0) + p.detach())
             for (name, p), g in zip(parameters.items(), gradients, strict=True)
         }
-        blocks.append(torch.cat([s.contract(products[s.parameter]).flatten(1) for s in sites], 1))
+        blocks.append(torch.cat([s.contract(products[s.parameter]).reshape(len(mix), -1) for s in sites], 1))
     return torch.cat(blocks).detach().numpy()
 
 
@@ -335,7 +335,7 @@ def verify(
     t = np.random.default_rng(seed).standard_normal(count)
     exponents = {s: np.tensordot(t, y, 1) for s, y in generators.items()}
     largest = max(np.abs(y).max() for y in exponents.values())
-    factors = {s: torch.from_numpy(np.exp(FINITE * y / largest)) for s, y in exponents.items()}
+    factors = {s: torch.as_tensor(np.exp(FINITE * y / largest)) for s, y in exponents.items()}
     with torch.no_grad():
         kept = {s.parameter: parameters[s.parameter].clone() for s in generators}
         before = forward()

@@ -43,6 +43,19 @@ def test_relu_scales_pass_through_and_tanh_scales_do_not() -> None:
     assert named(tanh) == {} and tanh.nullity == tanh.trivial == 2
 
 
+def test_a_parameter_without_axes_is_a_multiplier_too() -> None:
+    class Scaled(Net):
+        def __init__(self) -> None:
+            super().__init__(torch.tanh)
+            self.s = nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+
+        def forward(self) -> Tensor:
+            return self.s * super().forward()
+
+    (family,) = redundancies(net := Scaled(), net).families
+    assert {str(site) for site in family.sites} >= {"s"} and family.count == 1 and family.change < 1e-12
+
+
 def test_generators_are_the_symmetries_themselves() -> None:
     (family,) = redundancies(net := Net(torch.relu), net).families
     rows, columns = (family.generators[Site(n, k)] for n, k in (("up", "rows"), ("down", "columns")))

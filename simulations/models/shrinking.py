@@ -52,7 +52,8 @@ SIZES: Sequence[tuple[str, int]] = (
     (r"hidden_size_per_layer_input|.*ple_embed_dim|.*prompt_mid_dim|router_hidden_size", 16),
     (r".*(hidden_size(_global)?|d_model|n_embd|embed_dim|emb_dim|embedding_dim|embedding_size|lru_width)", WIDTH),
     (r"dim_model_base|word_embed_proj_dim|(adapter|projector).*_(dim|input_size)|vision_output_dim", WIDTH),
-    (r"image_size|patch_size", 16),
+    (r"image_size", 32),
+    (r"patch_size", 8),  # several patches: attention to one alone would not show what queries and keys do
 )  # fmt: skip
 
 # How many there are of the first, as a share of the second: one, some or all.
@@ -139,6 +140,9 @@ def _shorten(part: Fields, given: Fields, stacks: Sequence[nn.ModuleList]) -> No
             layers = list(range(size * len(segments)))
         part.update({n: len(layers) for n, v in counts.items() if v == depth})
         part.update({n: [part[n][i] for i in layers] for n in lists})
+        if len(layers) < depth:  # stages of a backbone go by the number of their layer; the last one is the default
+            for name in ("stage_names", "out_features", "out_indices"):
+                part.pop(name, None)
         _renumber_layers(part, given, depth, len(layers))
 
 

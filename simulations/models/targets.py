@@ -35,7 +35,12 @@ LARGEST = 20_000_000
 """Parameters up to which ``auto`` builds a configuration at its given sizes."""
 
 
-HEADS = {"CausalLM": "CAUSAL_LM", "Seq2SeqLM": "SEQ_TO_SEQ_CAUSAL_LM", "MaskedLM": "MASKED_LM"}
+HEADS = {
+    "CausalLM": "CAUSAL_LM",
+    "Seq2SeqLM": "SEQ_TO_SEQ_CAUSAL_LM",
+    "SpeechSeq2Seq": "SPEECH_SEQ_2_SEQ",
+    "MaskedLM": "MASKED_LM",
+}
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,7 @@ def _auto_class(config: PreTrainedConfig) -> Any:
     if getattr(config, "is_decoder", None) is False or any(a.endswith("MaskedLM") for a in architectures):
         heads.reverse()  # an encoder can also be had with a decoder's head, which it then does not suit
     if config.is_encoder_decoder:
-        heads.insert(0, "Seq2SeqLM")
+        heads[:0] = ["Seq2SeqLM", "SpeechSeq2Seq"]  # before the decoder alone, which reads no encoder
     for head in heads:
         mapping = getattr(transformers, f"MODEL_FOR_{HEADS[head]}_MAPPING")
         if type(config) in mapping:
@@ -176,7 +181,8 @@ def _auto_class(config: PreTrainedConfig) -> Any:
 
 
 def _example(model: nn.Module, config: PreTrainedConfig) -> Example | None:
-    """Tokens for both halves of an encoder-decoder, an image for a model of images; None: tokens, made where needed."""
+    """Tokens or a spectrogram and tokens for an encoder-decoder, an image for a model of images; None: tokens, made
+    where needed."""
     generator = torch.Generator().manual_seed(0)
     if model.main_input_name == "pixel_values" and isinstance(getattr(config, "image_size", None), int):
         shape = (2, config.num_channels, config.image_size, config.image_size)
@@ -184,6 +190,10 @@ def _example(model: nn.Module, config: PreTrainedConfig) -> Example | None:
     if not config.is_encoder_decoder or not hasattr(config, "vocab_size"):
         return None
     tokens = torch.randint(3, config.vocab_size, (2, 2, LENGTH), generator=generator)
+    spoken = model.main_input_name == "input_features" and hasattr(config, "num_mel_bins")
+    if spoken:  # two frames of sound for each position
+        frames = torch.randn((2, config.num_mel_bins, 2 * config.max_source_positions), generator=generator)
+        return {"input_features": frames, "decoder_input_ids": tokens[1], "use_cache": False}
     return {"input_ids": tokens[0], "decoder_input_ids": tokens[1], "use_cache": False}
 
 

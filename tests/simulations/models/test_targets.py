@@ -16,6 +16,7 @@ from simulations.models.audit import template
 from simulations.models.running import call
 from simulations.models.shrinking import HEADS, MOST_LAYERS, VOCABULARY, WIDTH
 from simulations.models.targets import find_subject
+from simulations.models.trace import trace
 from simulations.settings import parse_settings
 
 LLAMA = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 32}
@@ -48,7 +49,7 @@ def no_network(monkeypatch):
     "kind",
     [
         *("llama", "gpt_neo", "gemma3n_text", "deepseek_v3", "mixtral", "jamba", "falcon_h1", "mamba2", "zamba2"),
-        *("qwen3_next", "recurrent_gemma", "rwkv", "gemma4_text", "electra", "t5", "vit"),
+        *("qwen3_next", "recurrent_gemma", "rwkv", "gemma4_text", "electra", "t5", "vit", "dinov2", "whisper"),
     ],
 )
 def test_tiny_sizes_keep_the_structure(kind):
@@ -83,6 +84,21 @@ def test_the_last_layers_share_what_earlier_ones_computed():
     assert (
         set(own) == set(config.layer_types[-config.num_kv_shared_layers :]) == {"sliding_attention", "full_attention"}
     )
+
+
+def test_a_tiny_image_has_several_patches():
+    """Attention to one patch alone is the same whatever queries and keys are."""
+    for kind in ("vit", "siglip_vision_model"):
+        config = find_subject(kind, sizes="tiny").config
+        assert config.image_size >= 2 * config.patch_size and config.image_size % config.patch_size == 0
+
+
+def test_a_model_of_speech_is_read_from_its_encoder_to_its_head():
+    subject = find_subject("whisper", sizes="tiny")
+    traced = trace(subject.model, subject.example)
+    assert not traced.unread
+    consumers = {n.module: len(n.consumers) for n in traced.norms}
+    assert (consumers["model.encoder.layers.0.self_attn_layer_norm"], consumers["model.decoder.layer_norm"]) == (3, 1)
 
 
 def test_sizes():

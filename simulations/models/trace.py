@@ -234,9 +234,11 @@ class _Flow(TorchDispatchMode):
             self._stop(f"norm {self.inside}", active, weights)
         elif name in PRODUCT:
             left, right = (args[i] for i in PRODUCT[name])
+            if not (left.numel() and right.numel()):  # an expert that no row came to: nothing of it was read
+                return out
             self._product(name, left, right, out)
             rest = [t for t in tensors if t is not left and t is not right]
-            self._stop(name, self.activations.among(rest), self.weights.among(rest))
+            self._stop("add", self.activations.among(rest), self.weights.among(rest))  # a bias is no factor
             if fixed:
                 self._derive(weights, out)
         else:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from simulations.models.decay import iwd_rule
 from simulations.models.folding import move_scale, refusal
 from simulations.models.running import copied
 from simulations.models.trace import trace
@@ -96,7 +97,7 @@ OTHER = {
     "square": (lambda m, x, y: m.a(y * y), "output", {}, {"mul"}),
     "divisor": (lambda m, x, y: m.a(x / y), "output", {}, {"div"}),
     "added to the stream": (lambda m, x, y: m.a(x + y), "output", {}, {"add"}),
-    "bias of a product": (lambda m, x, y: torch.addmm(y[0], x[0], m.a.weight), "output", {}, {"addmm"}),
+    "bias of a product": (lambda m, x, y: torch.addmm(y[0], x[0], m.a.weight), "output", {}, {"add"}),
     "attention scores": (lambda m, x, y: y @ m.a(x).transpose(-1, -2), "output", {}, {"bmm"}),
     "rotated, then scores": (lambda m, x, y: rotate(y) @ x.transpose(-1, -2), "output", {}, {"bmm"}),
     "rotated, then a matrix": (lambda m, x, y: m.a(rotate(y)), "output", {}, {"mm"}),
@@ -304,6 +305,24 @@ def test_two_norms_added_up_are_outputs():
 def test_parameters_the_pass_does_not_read_are_named():
     model = made(lambda m, x, y: m.a(y) + torch.zeros_like(m.b.weight).sum())
     assert set(trace(model, tokens()).unread) == {"b.weight", "experts", "vector", "embed.weight"}
+
+
+def test_an_expert_that_no_row_comes_to_is_not_read():
+    model = made(lambda m, x, y: m.a(y).sum() + m.b(y.flatten(0, 1)[:0]).sum())
+    traced = trace(model, tokens())
+    assert [c.parameter for c in traced.norms[0].consumers] == ["a.weight"] and traced.norms[0].role == "input"
+    assert "b.weight" in traced.unread
+
+
+def test_what_is_added_to_a_product_is_no_matrix():
+    """Such as the biases of blocks or experts, one row for each."""
+    model = made(lambda m, x, y: torch.addmm(m.b.weight, y.flatten(0, 1)[:D], m.a.weight.T))
+    uses = trace(model, tokens()).uses
+    assert [(uses[n].kind, uses[n].operations) for n in ("a.weight", "b.weight")] == [
+        ("matrix", ("addmm",)),
+        ("vector", ("add",)),
+    ]
+    assert not iwd_rule(trace(model, tokens()))["b.weight"]
 
 
 def test_a_model_in_training_is_traced_in_evaluation_mode_and_given_back():

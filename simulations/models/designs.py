@@ -14,7 +14,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from simulations.models.folding import by_index, effective_scale, owners, refusal
+from simulations.models.folding import by_index, effective_scale, held, owners, refusal
 from simulations.models.roles import Consumer, Norm, Trace, Use
 from simulations.models.scales import (
     Attachment,
@@ -116,7 +116,7 @@ def planned(model: nn.Module, traced: Trace, parts: Sequence[str], where: Where 
 class _Sites:
     def __init__(self, model: nn.Module, traced: Trace, where: Where | None, plan: Plan) -> None:
         self.model, self.traced, self.where, self.plan = model, traced, where, plan
-        self.kept = {n.module: refusal(model, n) for n in traced.norms}
+        self.kept = {n.module: held(model, n) for n in traced.norms}
         self.branched: set[str] = set()
 
     def branches(self, vector: Callable[[Tensor], nn.Module]) -> Iterator[Change]:
@@ -148,7 +148,7 @@ class _Sites:
             if len(owners(self.model, norm.scale)) > 1:
                 self.plan.refused[f"OR/ER {norm.module}"] = f"{norm.scale} belongs to other modules, too"
                 continue
-            yield Change(norm.scale, partial(_effective, norm, vector, self.kept[norm.module] is None))
+            yield Change(norm.scale, partial(_effective, norm, vector, refusal(self.model, norm) is None))
 
     def outputs(self, vector: Callable[[Tensor], nn.Module]) -> Iterator[Change]:
         """DP: the outputs of the parameters that consume a norm."""

@@ -111,6 +111,23 @@ def _bias_place(model: nn.Module, consumer: Consumer) -> Any:
 
 def refusal(model: nn.Module, norm: Norm) -> str | None:
     """Why the norm cannot be folded exactly; None if it can."""
+    if (reason := held(model, norm)) or norm.bias is None:
+        return reason
+    if norm.altered:
+        return "a consumer reads the output multiplied by something, or shifted: the bias adds no constant there"
+    try:
+        for consumer in norm.consumers:
+            _bias_place(model, consumer)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def held(model: nn.Module, norm: Norm) -> str | None:
+    """Why factors cannot be moved from the norm's scale and bias into its consumers; None if they can.
+
+    That is less than folding asks for, which leaves no bias behind.
+    """
     if norm.scale is None:
         return "it has no scale"
     read = ", ".join(norm.others)
@@ -128,14 +145,6 @@ def refusal(model: nn.Module, norm: Norm) -> str | None:
             return f"{parameter} belongs to other modules, too"
     if norm.shared:
         return f"its parameters are also used by {', '.join(norm.shared)}"
-    if norm.bias is not None:
-        if norm.altered:
-            return "a consumer reads the output multiplied by something, or shifted: the bias adds no constant there"
-        try:
-            for consumer in norm.consumers:
-                _bias_place(model, consumer)
-        except ValueError as error:
-            return str(error)
     return None
 
 

@@ -21,7 +21,7 @@ from scalevec_theory.parametrizations import exponential_scale, magnitude_direct
 from simulations.models.attach import attach, detach, merge
 from simulations.models.designs import parse
 from simulations.models.float64 import outputs, relative_change
-from simulations.models.folding import effective_scale
+from simulations.models.folding import effective_scale, fold
 from simulations.models.running import example_input
 from simulations.models.scales import Multiplier, multipliers
 from simulations.models.toys import build
@@ -417,6 +417,29 @@ def test_a_scale_that_two_norms_share_is_left_where_it_is():
     model[1].norm.weight = model[0].norm.weight
     attached = attach(model, "OR+scalar", torch.randn(3, 4), where=lambda name: "a.weight" in name)
     assert set(attached.refused) >= {"OR/ER 0.norm", "OR/ER 1.norm"} and "OR/ER 2.norm" not in attached.refused
+
+
+class Altered(Small):
+    """Folding has no place for the norm's bias here; moving a factor from scale and bias to a and b needs none."""
+
+    def forward(self, x):
+        y = self.norm(x)
+        return self.a(y * x.sigmoid()).tanh() * self.b(y)
+
+
+def test_branches_need_no_place_for_a_bias():
+    model, x = Altered().double(), torch.randn(3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        model.norm.weight.uniform_(0.5, 1.5)
+        model.norm.bias.normal_()
+    before = model(x)
+    assert "the bias adds no constant there" in fold(model, x).refused["norm"]
+    result = attach(model, "HG", x)
+    assert {m.parameter: m.kind for m in result.attached.values()} == {"a.weight": "column", "b.weight": "column"}
+    torch.testing.assert_close(model(x), before, rtol=1e-13, atol=1e-13)
+    merge(model, x)
+    torch.testing.assert_close(model(x), before, rtol=1e-13, atol=1e-13)
+    assert not fold(model, x).folded and model.norm.weight.eq(1).all()
 
 
 def test_a_part_that_is_compiled_is_refused():

@@ -49,7 +49,7 @@ def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModu
 
     def record(module: nn.Module, args: Any, kwargs: Any, out: Any) -> None:
         x: Any = next(iter(tree_leaves((args, kwargs))), None)
-        if module not in calls and _is_batch(x) and _is_batch(out) and x.shape == out.shape:
+        if module not in calls and _is_batch(x) and _is_batch(out) and x.numel() == out.numel():  # heads may be joined
             calls[module] = tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, (args, kwargs))
 
     names = {

@@ -110,7 +110,8 @@ def _smaller(name: str, value: Any, given: Fields) -> Any:
         return 3 * WIDTH // 4  # a projection leads from one to the other
     if GROUPED.fullmatch(name):
         return _grouped(name, value, given)
-    return next((min(value, size) for pattern, size in SIZES if re.fullmatch(pattern, name)), value)
+    size = next((min(value, size) for pattern, size in SIZES if re.fullmatch(pattern, name)), value)
+    return 2 if size == 3 and name.endswith("heads") else size  # which is to divide the width
 
 
 def _grouped(name: str, value: int, given: Fields) -> int:

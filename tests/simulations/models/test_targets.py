@@ -93,6 +93,12 @@ def test_a_tiny_image_has_several_patches():
         assert config.image_size >= 2 * config.patch_size and config.image_size % config.patch_size == 0
 
 
+def test_three_heads_become_two_which_divide_the_width():
+    """As in the smallest DeiT."""
+    small = {"hidden_size": 192, "num_attention_heads": 3}
+    assert find_subject("deit", sizes="tiny", overrides=small).config.num_attention_heads == 2
+
+
 def test_a_model_of_speech_is_read_from_its_encoder_to_its_head():
     subject = find_subject("whisper", sizes="tiny")
     traced = trace(subject.model, subject.example)

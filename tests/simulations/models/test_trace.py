@@ -224,6 +224,29 @@ def test_scale_offset_and_bias_are_probed(norm, offset, bias):
     assert rescaling_changes(model, found, found.consumers) < 1e-13
 
 
+def test_a_norm_that_joins_the_heads_it_normalised_is_one():
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gamma = nn.Parameter(torch.rand(D) + 0.5)
+
+        def forward(self, x):
+            return F.rms_norm(x, x.shape[-1:]).flatten(-2) * self.gamma
+
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.out = Heads(), nn.Linear(D, 3)
+
+        def forward(self, x):
+            return self.out(self.norm(x.unflatten(-1, (2, D // 2))))
+
+    model = Joined().double().eval()
+    (norm,) = trace(model, tokens()).norms
+    assert (norm.scale, norm.role, norm.consumers[0].parameter) == ("norm.gamma", "input", "out.weight")
+    assert rescaling_changes(model, norm, norm.consumers) < 1e-13
+
+
 def test_a_norm_whose_scale_is_0_is_one():
     model = made(lambda m, x, y: m.a(y), nn.LayerNorm(D))
     with torch.no_grad():

@@ -226,8 +226,10 @@ def claim_files(folder: Path) -> Trial:
 
 
 def configs(folder: Path) -> Trial:
+    from simulations.models import outline
     from simulations.models.targets import find_subject
 
+    outline.MODULES = 1000  # counting to the real limit takes a minute
     valid = {
         "model_type": "llama",
         "hidden_size": 16,
@@ -237,7 +239,7 @@ def configs(folder: Path) -> Trial:
         "num_key_value_heads": 1,
         "vocab_size": 16,
     }
-    values = (0, -1, 1.5, None, "x", [], {}, True, 64, 3)
+    values = (0, -1, 1.5, None, "x", [], {}, True, 64, 3, 10**9, 10**30)
     path = folder / "config.json"
 
     def trial(rng: random.Random) -> str | None:

@@ -39,10 +39,11 @@ def test_a_limit_of_the_process_counts(monkeypatch: pytest.MonkeyPatch):
     ("sizes", "message"),
     [
         ({"vocab_size": 10**9, "hidden_size": 10**6}, "need .* GiB of memory"),
-        ({"num_hidden_layers": 10**9}, "more than 100,000 modules"),
+        ({"num_hidden_layers": 10**9}, "more than 1,000 modules"),
     ],
 )
-def test_an_audit_of_a_slip_of_the_pen_is_refused_before_memory_is_gone(sizes, message):
+def test_an_audit_of_a_slip_of_the_pen_is_refused_before_memory_is_gone(sizes, message, monkeypatch):
+    monkeypatch.setattr("simulations.models.outline.MODULES", 1000)
     with pytest.raises(ValueError, match=message):
         find_subject("llama", sizes="given", overrides=sizes)
 
@@ -51,10 +52,11 @@ def test_an_audit_of_a_slip_of_the_pen_is_refused_before_memory_is_gone(sizes, m
     ("sizes", "message"),
     [
         ({"width": 10**6, "heads": 1}, "need .* GiB of memory"),
-        ({"layers": 10**9}, "more than 100,000 modules"),
+        ({"layers": 10**9}, "more than 1,000 modules"),
         ({"hidden": 10**30}, "no model of these sizes"),
     ],
 )
-def test_a_run_of_a_slip_of_the_pen_is_refused_before_memory_is_gone(sizes, message):
+def test_a_run_of_a_slip_of_the_pen_is_refused_before_memory_is_gone(sizes, message, monkeypatch):
+    monkeypatch.setattr("simulations.models.outline.MODULES", 1000)
     with pytest.raises(ValueError, match=message):
         set_up(make_run("llama", sizes, data="markov:4"))

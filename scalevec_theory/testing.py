@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -102,8 +103,8 @@ def assert_conserved(
     """
     scope = scopes.conserved(parametrization, quantity, accuracy=accuracy, dims=dims)
     lines, names = _references(parametrization, quantity)
-    source = (["from scalevec_theory.scopes import conserved", *lines], f"conserved({', '.join(names)})")
-    _assert_no_violation(scope, source, seed, budget)
+    call = f"conserved({', '.join([*names, *_changed(scopes.conserved, dims=dims, accuracy=accuracy)])})"
+    _assert_no_violation(scope, (["from scalevec_theory.scopes import conserved", *lines], call), seed, budget)
 
 
 def assert_dominates(
@@ -123,7 +124,8 @@ def assert_dominates(
     """
     scope = scopes.dominates(faster, slower, inputs=inputs, zero_start=zero_start, accuracy=accuracy, dims=dims)
     lines, names = _references(faster, slower)
-    call = f"dominates({', '.join(names)}, inputs={inputs!r}, zero_start={zero_start})"
+    given = [f"inputs={inputs!r}", f"zero_start={zero_start}"]
+    call = f"dominates({', '.join([*names, *given, *_changed(scopes.dominates, dims=dims, accuracy=accuracy)])})"
     _assert_no_violation(scope, (["from scalevec_theory.scopes import dominates", *lines], call), seed, budget)
 
 
@@ -149,6 +151,12 @@ def _check(scope: Scope, effort: str, seed: int, budget: int | None) -> Result:
     return check_scope(claim, scope, effort=effort, seed=seed, budget=budget)
 
 
+def _changed(function: Callable[..., Scope], **arguments: Any) -> list[str]:
+    """Those arguments, as code, that are not the function's defaults."""
+    defaults = {name: p.default for name, p in inspect.signature(function).parameters.items()}
+    return [f"{name}={value!r}" for name, value in arguments.items() if value != defaults[name]]
+
+
 def _assert_no_violation(scope: Scope, source: Source, seed: int, budget: int) -> None:
     result = _check(scope, "quick", seed, budget)
     if result.verdict != Verdict.CONFIRMED:
@@ -157,14 +165,14 @@ def _assert_no_violation(scope: Scope, source: Source, seed: int, budget: int) -
 
 def _explain(scope: Scope, source: Source, result: Result, expectation: str) -> str:
     lines = [f"{scope.statement}", f"verdict: {result.verdict} ({expectation})"]
-    lines += [f"{e.kind}: {e.detail}; margin {e.margin}" for e in result.evidence]
+    lines += [
+        f"{e.kind}: {e.detail}" + ("" if e.margin is None else f"; margin {e.margin:.6g}") for e in result.evidence
+    ]
     found = result.counterexample
     if found is not None and scope.space is not None:
-        lines += [
-            "counterexample, to paste and run:",
-            "",
-            describe(scope, scope.space.problem(found.fields), source).code,
-        ]
+        code = describe(scope, scope.space.problem(found.fields), source).code
+        bound = "" if not any(line.startswith("# ") for line in source[0]) else ", once what is a comment is bound"
+        lines += [f"counterexample of margin {found.margin:.6g}{bound}, to paste and run:", "", code]
     return "\n".join(lines)
 
 
@@ -199,6 +207,9 @@ def _references(*objects: Any) -> tuple[list[str], list[str]]:
             lines.append(f"from {importable} import {name}")
         else:
             binding, name = _binding(x)
+            if name in names:
+                before, name = name, f"{name}_{len(names) + 1}"
+                binding = binding.replace(f"{before} =", f"{name} =", 1)
             lines.append(binding)
         names.append(name)
     return lines, names
@@ -210,14 +221,29 @@ def _binding(x: Any) -> tuple[str, str]:
         source = textwrap.dedent(inspect.getsource(x)).strip()
     except (OSError, TypeError):
         return f"# value = {x!r}", "value"
+    captured = _captured(x)
     with contextlib.suppress(SyntaxError):
         nodes = list(ast.walk(ast.parse(source)))
         lambdas = [n for n in nodes if isinstance(n, ast.Lambda)]
-        if x.__name__ == "<lambda>" and len(lambdas) == 1:
-            return f"function = {ast.get_source_segment(source, lambdas[0])}", "function"
-        if x.__name__ != "<lambda>" and x.__closure__ is None:
-            return source, x.__name__
-    return "# function is local to the test:\n# " + source.replace("\n", "\n# "), "function"
+        if captured is not None and x.__name__ == "<lambda>" and len(lambdas) == 1:
+            return "\n".join([*captured, f"function = {ast.get_source_segment(source, lambdas[0])}"]), "function"
+        if captured is not None and x.__name__ != "<lambda>":
+            return "\n".join([*captured, source]), x.__name__
+    return "# function is local to the test:\n# function = " + source.replace("\n", "\n# "), "function"
+
+
+def _captured(function: Any) -> list[str] | None:
+    """Lines that bind the numbers, texts and modules a function takes from around it; None if it takes more."""
+    around = inspect.getclosurevars(function)
+    lines = []
+    for name, value in {**around.globals, **around.nonlocals}.items():
+        if isinstance(value, ModuleType):
+            lines.append(f"import {value.__name__} as {name}")
+        elif isinstance(value, int | float | str):
+            lines.append(f"{name} = {value!r}")
+        else:
+            return None
+    return lines
 
 
 def _global_name(module: Any, x: Any) -> str | None:

@@ -16,11 +16,13 @@ from simulations.lm.evidence import contrast_scope
 from simulations.lm.mechanisms import PAPER_A, PAPER_B
 
 FIGURES = ("training-effects",)
+LITTLE = (-0.05, 0.05)
 LARGER = "At width 64 and 4 layers, after 0.8 million bytes of program text"
 SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
 
 _removal = partial(contrast_scope, experiment="removal", holds=True)
-_decay = partial(contrast_scope, experiment="iwd", within=(-0.05, 0.05), holds=True)
+_decay = partial(contrast_scope, experiment="iwd", within=LITTLE, holds=True)
+_ladder = partial(contrast_scope, experiment="ladder")
 _norms = partial(contrast_scope, experiment="norms", holds=False)
 _width = partial(contrast_scope, experiment="width", holds=False)
 
@@ -48,6 +50,33 @@ decay = Claim(
         _decay("input", f"{LARGER}: decay of the scales of input norms, or of none.", contrast="input-decay"),
         _decay("output", f"{LARGER}: decay of the scales of output norms, or of none.", contrast="output-decay"),
         _decay("all", f"{LARGER}: decay of all scales, or of those of input norms.", contrast="iwd-against-all"),
+    ),
+)
+
+ladder = Claim(
+    id="training-ladder",
+    title="Every step of the ladder of designs lowers the loss",
+    statement="One scale vector per branch (HG), vectors on both sides (DP), with a norm between (DNP), reparametrised "
+    "(OR) and with individual decay: the final loss falls step by step, and beyond that of a wider model.",
+    formula=r"L_{\text{standard}} > L_{\text{HG}} > L_{\text{HG+DNP}} > L_{\text{unified}}",
+    source=f"{PAPER_A}, heterogeneity, placement, reparameterisation and individual weight decay, step by step",
+    figures=(*FIGURES, "training-curves"),
+    scopes=(
+        _ladder("hg-little", f"{LARGER}: HG changes it by less than 0.05.", contrast="hg", within=LITTLE, holds=True),
+        _ladder("dp-little", f"{LARGER}: so does DP on top of HG.", contrast="dp", within=LITTLE, holds=True),
+        _ladder(
+            "dnp",
+            f"{LARGER}, DNP starting at the output sizes it finds, learning rate 0.003: DNP on top of HG lowers it.",
+            contrast="dnp",
+            holds=False,
+        ),
+        _ladder("unified", "The same: HG, DNP, OR and individual decay lower it.", contrast="unified", holds=False),
+        _ladder(
+            "equal-parameters",
+            "The same: they lower it below that of a wider standard model with as many parameters.",
+            contrast="equal-parameters",
+            holds=False,
+        ),
     ),
 )
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from simulations.models.conserved import conserved, parts
 from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
-from simulations.models.folding import refusal
+from simulations.models.folding import check_plain, refusal
 from simulations.models.roles import Consumer, Norm, Role
 from simulations.models.running import Example
 from simulations.models.trace import trace
@@ -140,6 +140,7 @@ def audit(model: nn.Module, example: Example | None = None, *, counts: nn.Module
     traced = trace(model, example)
     if not traced.norms:
         raise ValueError(f"{type(model).__name__}: no module of it normalises; there is nothing to audit")
+    check_plain(model, traced.norms)
     rules: Rules = {
         "dim_rule": dim_rule(model),
         "trainer": trainer_rule(model),

@@ -84,6 +84,19 @@ def absorb(model: nn.Module, norm: Norm) -> None:
         named[str(norm.scale)].fill_(1 - norm.offset)
 
 
+def check_plain(model: nn.Module, norms: Sequence[Norm]) -> None:
+    """That scales and biases of norms are parameters, and not made from others by a design that is attached.
+
+    Raises
+    ------
+    ValueError : one is not.
+    """
+    named = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    for name in (name for norm in norms for name in (norm.scale, norm.bias)):
+        if name is not None and name not in named:
+            raise ValueError(f"{name}: it is parametrized; merge or detach first")
+
+
 def by_index(consumer: Consumer, channels: Tensor, otherwise: float) -> Tensor:
     """One number for each channel of a norm, as one for each index along a consumer's axis."""
     met = consumer.channels.to(channels.device)
@@ -219,6 +232,7 @@ def fold(model: nn.Module, example: Example | None = None, *, norms: Collection[
         ``norms`` does not exist or cannot be folded; or outputs change, which leaves the model as it was.
     """
     example, traced = examined(model, example)
+    check_plain(model, traced.norms)
     refused = {n.module: reason for n in traced.norms if (reason := refusal(model, n))}
     for name in norms or ():
         if name not in {n.module for n in traced.norms}:
@@ -267,6 +281,7 @@ def unfold(
     """
     state = folded.state if isinstance(folded, Folded) else folded
     example, traced = examined(model, example)
+    check_plain(model, traced.norms)
     norms = [n for n in traced.norms if n.scale in state]
     named = dict(model.named_parameters())
     known = {n.scale for n in norms} | {n.bias for n in norms}

@@ -55,6 +55,37 @@ def test_a_quantity_given_as_a_lambda_is_pasted_with_its_source() -> None:
     paste(caught.value)
 
 
+def test_what_a_lambda_takes_from_around_it_and_the_accuracy_are_pasted_along() -> None:
+    k = 2
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_conserved(INPUT_SCALE, lambda blocks: blocks["v"] ** k, budget=64)
+    assert "\nk = 2\n" in str(caught.value)
+    paste(caught.value)
+    nearly = 5e-11  # conserved at the accuracy of 1e-8, and not at 1e-11
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_conserved(
+            INPUT_SCALE,
+            lambda blocks: blocks["v"] ** 2 - (blocks["W"] ** 2).sum(-2) + nearly * blocks["v"],
+            accuracy=1e-11,
+            dims={"c": (1,), "d": (1, 2)},
+            budget=64,
+        )
+    assert "accuracy=1e-11" in str(caught.value) and "dims={'c': (1,), 'd': (1, 2)}" in str(caught.value)
+    paste(caught.value)
+
+
+def test_what_cannot_be_pasted_is_said_and_has_a_name_of_its_own() -> None:
+    second = Parametrization("second", {"W": "cd"}, lambda W: W, lambda W: {})
+    slower = Parametrization("slower", {"W": "cd"}, lambda W: W / 2, lambda W: {})
+    with pytest.raises(AssertionError) as caught:
+        testing.assert_dominates(slower, second, inputs="whitened", budget=64)
+    message = str(caught.value)
+    assert "once what is a comment is bound, to paste and run" in message
+    assert "dominates(value, value_2, " in message and "# value_2 = Parametrization(" in message
+    margins = re.findall(r"margin (-[0-9.e-]+)", message)
+    assert len(margins) == 2 and all(float(m) < 0 for m in margins)
+
+
 @pytest.mark.parametrize(
     ("quantity", "message"),
     [

@@ -19,6 +19,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in texts:
         key, value = _split(text, "set", "key=value")
+        if key in found:
+            raise ValueError(f"set={text!r}: {key} is given twice")
         found[key] = _value(value)
     return found
 

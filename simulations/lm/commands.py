@@ -50,8 +50,10 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
     """Train one small language model: llama, gemma, gpt2, qwen3, olmo2, moe or hybrid.
 
     A run that was stopped goes on where it stood when the same command is given again; a finished one is read.  --set
-    takes any field of Run and Architecture (simulations/lm): width, layers, hidden, steps, lr, weight_decay, optimizer,
-    schedule, design, multipliers, scales, data, seed, and so on.
+    takes any field of Run and Architecture (simulations/lm): width, layers, hidden, steps, lr, weight_decay, optimizer
+    (adamw, muon, sgd, momentum), schedule (cosine, wsd, constant), design (none, standard, or parts such as
+    HG+DNP+OR), multipliers (none, scalar, row, column, row+column), scales that decay (iwd, none, all, output), data,
+    seed, and so on.  The last step of a schedule that decays has a learning rate of 0.
     """
     from scalevec_theory.flow import check_device
     from simulations.lm.run import make_run, set_up
@@ -197,18 +199,20 @@ def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 
 def course_table(found: xarray.Dataset) -> Table:
-    """The held-out loss along a run, with the training loss of the steps since the last."""
+    """The held-out loss along a run, the training loss of the steps since the last, and the rms of all entries of
+    matrices (no embeddings, multipliers or scales among them)."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for column in ("step", "held-out loss", "training loss (mean since)", "rms of matrices"):
         table.add_column(column, justify="right")
     before = 0
-    matrices = [not n.endswith("bias") and "norm" not in n for n in found["parameter"].values]
+    # Runs from before kinds were stored show none.
+    share = found["entries"].where(found["kind"] == "matrix", 0) if "kind" in found.coords else None
     for k, step in enumerate(int(s) for s in found["evaluated"]):
         since = f"{float(found['loss'][before:step].mean()):.4f}" if step > before else ""
-        rms = float((found["rms"][k, matrices] ** 2).mean() ** 0.5)
-        table.add_row(f"{step:,}", f"{float(found['held_out_loss'][k]):.4f}", since, f"{rms:.4f}")
+        rms = "" if share is None else f"{float((found['rms'][k] ** 2).weighted(share).mean() ** 0.5):.4f}"
+        table.add_row(f"{step:,}", f"{float(found['held_out_loss'][k]):.4f}", since, rms)
         before = step
     return table
 

@@ -65,7 +65,7 @@ def train(
     loss ``(step)`` : training loss in nats per token of each step's batch, before the step.
     held_out_loss ``(evaluation)`` : at steps ``evaluated``, from 0 (the start) to the last.
     gradient_norm ``(step)`` : before clipping, of the parameters that count in it.
-    rms ``(evaluation, parameter)`` : of every trainable parameter.
+    rms ``(evaluation, parameter)`` : of every trainable parameter, beside its ``kind`` and number of ``entries``.
     measured ``(later, quantity)`` : what the run's measures give at every evaluation but the first, if it has any.
     The attributes hold its parameter counts and what `label` says of a run.
 
@@ -268,7 +268,8 @@ class _Course:
 
     def dataset(self, seconds: float) -> xarray.Dataset:
         run, model = self.lab.run, self.lab.model
-        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        entries = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
+        kinds = [self.lab.groups.members[name].kind for name in self.names]
         found = xarray.Dataset(
             {
                 "loss": ("step", self.loss, {"units": "nats/token"}),
@@ -276,12 +277,17 @@ class _Course:
                 "held_out_loss": ("evaluation", self.held_out, {"units": "nats/token"}),
                 "rms": (("evaluation", "parameter"), self.rms),
             },
-            {"evaluated": ("evaluation", self.due), "parameter": self.names},
+            {
+                "evaluated": ("evaluation", self.due),
+                "parameter": self.names,
+                "kind": ("parameter", kinds),
+                "entries": ("parameter", [entries[name] for name in self.names]),
+            },
             {
                 "data_fingerprint": self.lab.source.fingerprint,
                 "entropy": math.nan if self.lab.source.entropy is None else self.lab.source.entropy,
                 "parameters": sum(p.numel() for p in model.parameters()),
-                "trained_parameters": trained,
+                "trained_parameters": sum(entries.values()),
             },
         )
         if self.measured:

@@ -52,7 +52,7 @@ def parse(design: str) -> tuple[str, ...]:
         if part.lower() not in known:
             near = get_close_matches(part.lower(), known, n=1)
             hint = f"; did you mean {known[near[0]]}?" if near else ""
-            raise ValueError(f"design={design!r}: no part {part!r}{hint} Expected {', '.join(PARTS)} joined by +")
+            raise ValueError(f"{design!r}: no part {part!r}{hint}; expected {', '.join(PARTS)} joined by +")
     found = [known[part.lower()] for part in given]
     if len(set(found)) < len(found) or {"OR", "ER"} <= set(found):
         raise ValueError(f"design={design!r}: expected each part once, and OR or ER")

@@ -86,6 +86,8 @@ def find_subject(target: str, *, sizes: Sizes = "auto", overrides: Mapping[str, 
         raise ValueError(f"{target}: transformers is not installed: pip install 'scalevec[hf]'")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     path = Path(target)
+    if path.suffix == ".py":
+        raise ValueError(f"{target}: expected {target}:FUNCTION, which returns a torch module and an example input")
     if path.is_dir():
         return _from_folder(path, sizes, overrides)
     if path.suffix == ".json" or path.is_file():

@@ -19,12 +19,14 @@ from torch._dynamo.utils import counters
 
 from scalevec_theory.schedules import SCHEDULES
 from simulations.lm import training
+from simulations.lm.commands import course_table
 from simulations.lm.data import find_source
 from simulations.lm.model import Decoder, count_parameters
 from simulations.lm.run import Run, make_run, set_up, widened
 from simulations.lm.training import Diverged, train
 from simulations.models import multipliers
 from simulations.runs import RunStore
+from simulations.settings import parse_settings
 from simulations.store import unseal
 
 SIZES = {"width": 16, "layers": 2, "heads": 2, "hidden": 24}
@@ -369,3 +371,15 @@ def test_a_short_run_warms_up_for_half_of_it_at_most():
 def test_sizes_that_make_no_sense_are_named(sizes, message):
     with pytest.raises(ValueError, match=message):
         make_run("llama", sizes, data="markov:8")
+
+
+@pytest.mark.parametrize("settings", [{"multipliers": "row+column"}, {"design": "HG+OR"}, {}])
+def test_the_table_shows_the_rms_of_matrices_alone(tmp_path: Path, settings):
+    run = tiny(sizes={"width": 32, "hidden": 48}, steps=1, warmup=0, lr=1e-6, **settings)
+    cells = course_table(train(run, tmp_path)).columns[-1]._cells
+    assert {round(float(text), 3) for text in cells} == {0.02}
+
+
+def test_a_setting_that_is_given_twice_is_refused():
+    with pytest.raises(ValueError, match="steps is given twice"):
+        parse_settings(["steps=5", "lr=1", "steps=6"])

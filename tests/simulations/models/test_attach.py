@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 import simulations.models.rewriting as rewriting
 from scalevec_theory.parametrizations import exponential_scale, magnitude_direction_scale
 from simulations.models.attach import attach, detach, merge
+from simulations.models.audit import audit
 from simulations.models.designs import parse
 from simulations.models.float64 import outputs, relative_change
 from simulations.models.folding import effective_scale, fold
@@ -312,8 +313,8 @@ def test_dnp_normalises_what_modules_return():
 @pytest.mark.parametrize(
     ("family", "design", "message"),
     [
-        ("llama", "HG+colum", r"design='HG\+colum': no part 'colum'; did you mean column\? Expected HG, DP, DNP"),
-        ("llama", "", "design='': no part ''"),
+        ("llama", "HG+colum", r"'HG\+colum': no part 'colum'; did you mean column\?; expected HG, DP, DNP"),
+        ("llama", "", "'': no part ''"),
         ("llama", "OR+ER", r"design='OR\+ER': expected each part once, and OR or ER"),
         ("llama", "row+row", r"design='row\+row': expected each part once"),
         ("phi3", "HG", r"design part HG: .*input_layernorm: one parameter consumes it, .*qkv_proj.weight"),
@@ -485,3 +486,12 @@ def test_a_merge_that_overflows_leaves_the_model_as_it_was():
 def test_designs_are_read_in_any_case_and_order():
     assert parse("or + dp+HG") == ("HG", "DP", "OR") and parse("Column+SCALAR") == ("scalar", "column")
     assert all(part in inspect.getdoc(attach) for part in ("HG", "DP", "DNP", "OR", "ER", "scalar", "row", "column"))
+
+
+@pytest.mark.parametrize("design", ["HG", "OR", "HG+OR"])
+def test_audit_and_fold_ask_for_a_plain_model_first(design):
+    model = toy("llama")
+    attach(model, design)
+    for ask in (audit, fold):
+        with pytest.raises(ValueError, match="it is parametrized; merge or detach first"):
+            ask(model)

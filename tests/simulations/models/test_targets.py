@@ -246,3 +246,8 @@ def test_settings_are_read_as_json_or_text():
     assert parse_settings(["a=3", "b=[1, 2]", "c=silu", "d.e=true"]) == {"a": 3, "b": [1, 2], "c": "silu", "d.e": True}
     with pytest.raises(ValueError, match="set='a': expected key=value"):
         parse_settings(["a"])
+
+
+def test_a_file_without_a_function_is_told_to_name_one(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.py: expected .*model\.py:FUNCTION"):
+        find_subject(str(tmp_path / "model.py"))

@@ -371,11 +371,16 @@ class _Flow(TorchDispatchMode):
             return False
         (channels,) = x.numbers
         channels = channels.transpose(-1, -2) if transposed else channels
+        padding = 0
+        if x.altered and bool((zero := (channels == ZERO).all(-1)).any()):  # rows of zeros, whatever multiplies them
+            row = (~zero).int().argmax(-1)[..., None, None].expand(*channels.shape[:-2], 1, channels.shape[-1])
+            channels = torch.where(zero[..., None], channels.gather(-2, row), channels)
+            padding = int(zero.sum()) * channels.shape[-1]
         if not _constant(channels, -2):
             return False
         if x.altered:
             self.altered |= x.sources
-        rows = channels.numel() // max(1, channels[..., 0, :].unique().numel())
+        rows = (channels.numel() - padding) // max(1, channels[..., 0, :].unique().numel())
         self.routed |= {(norm, i) for norm in x.sources for i in w.sources if rows != self.rows[norm]}
         channels = channels[..., 0, :, None].clamp(min=NONE)
         several = channels.shape[-2] > 1 and not _constant(channels, -2)

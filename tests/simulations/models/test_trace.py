@@ -86,6 +86,7 @@ INPUT = {
     "other activation in between": (lambda m, x, y: m.a(y * x.sigmoid()), {"a.weight": 1}),
     "token shift": (lambda m, x, y: m.a(y + 0.5 * y.roll(1, 1)), {"a.weight": 1}),
     "token shift with zeros": (lambda m, x, y: m.a(0.3 * y + 0.7 * F.pad(y, (0, 0, 1, -1))), {"a.weight": 1}),
+    "windows padded with zeros": (lambda m, x, y: m.a(F.pad(y, (0, 0, 0, 3)).unflatten(1, (2, 4))), {"a.weight": 1}),
     "gated by itself, then a matrix": (lambda m, x, y: m.b(m.a(y) * y), {"a.weight": 1, "b.weight": 1}),
     "layer with a bias": (lambda m, x, y: F.linear(y, m.a.weight, m.vector), {"a.weight": 1}),
 }
@@ -168,12 +169,18 @@ def test_sums_of_channels_are_told_from_channels_left_alone():
 def test_products_with_something_else_than_the_output_itself_are_told():
     altered = {case for case, (body, _) in INPUT.items() if trace(made(body), tokens()).norms[0].altered}
     scaled = {"constant multiple", "other activation in between", "gated by itself, then a matrix"}
-    assert altered == {"token shift", "token shift with zeros", *scaled}
+    assert altered == {"token shift", "token shift with zeros", "windows padded with zeros", *scaled}
 
 
 @pytest.mark.parametrize(
     ("case", "routed"),
-    [("looped experts", {"experts"}), ("fused", set()), ("two branches", set()), ("matrix times column", set())],
+    [
+        ("looped experts", {"experts"}),
+        ("fused", set()),
+        ("windows padded with zeros", set()),
+        ("two branches", set()),
+        ("matrix times column", set()),
+    ],
 )
 def test_experts_are_told_by_the_rows_they_multiply(case, routed):
     body, _ = INPUT[case]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator, StrMethodFormatter
 
 from figures import style
 
@@ -28,9 +29,12 @@ def growth(ax: Axes, name: str, xlabel: str, power: float = 1.0) -> None:
     ax.errorbar(x, y, bars, color=style.BLUE, marker="o", capsize=2, label="measured, median of three")
     line = y[-1] * (x / x[-1]) ** power
     ax.plot(x, line, color=style.GREY, linestyle=(0, (4, 2)), label=f"proportional to size{_exponent(power)}")
-    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="seconds")
-    ax.set_title(f"{where['processor'].split(' with')[0]}", fontsize=7)
-    ax.legend(loc="upper left")
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel="seconds", title=where["processor"])
+    ax.set_xticks(x, [f"{size:,.0f}" for size in x], fontsize=7)
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}") if y.max() < 10 * y.min() else NullFormatter())
+    ax.legend(loc="upper left" if power > 0 else "lower left")
 
 
 def _exponent(power: float) -> str:

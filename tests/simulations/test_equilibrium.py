@@ -47,6 +47,24 @@ def test_every_optimizer_runs(name: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--optimizer adamw --betas 0.9,0.9", ["warning: beta2=0.9 is below 0.95"]),
+        ("--optimizer rmsprop --alpha 0.9", ["warning: alpha=0.9 is below 0.95"]),
+        ("--optimizer adam --lr 0.2", ["warning: lr * weight_decay = 0.02 is above 0.01"]),
+        ("--optimizer adamw --betas 0.9,0.9 --lr 0.2", ["warning: beta2=0.9", "warning: lr * weight_decay = 0.02"]),
+        ("--optimizer adamw --betas 0.9,0.95 --lr 0.1", []),
+        ("--optimizer sgd --lr 0.2", []),
+        ("--optimizer lion --lr 0.2", []),
+    ],
+)
+def test_settings_outside_of_the_tested_limits_are_told(options: str, told: list[str]) -> None:
+    result = scalevec(f"{options} --weight-decay 0.1 --steps 5" + (" --lr 0.01" if "--lr" not in options else ""))
+    assert result.exit_code == 0 and "the first 20 steps can be off" in result.stdout
+    assert result.stdout.count("warning:") == len(told) and all(text in result.stdout for text in told)
+
+
 def test_without_decay_it_says_so() -> None:
     result = scalevec("--optimizer lion --lr 0.01 --weight-decay 0 --steps 20")
     assert result.exit_code == 0

@@ -1,7 +1,8 @@
 """Effects measured by training small language models in pairs, with 95% intervals, one panel for each quantity.
 
 Shaded is where the value was asked to lie before the runs.  A point is filled where its interval is all inside (blue)
-or all outside (vermillion) of that; grey and open, nothing is decided.
+or all outside (vermillion) of that; grey and open, nothing is decided.  Where a few effects are far larger than the
+others, the axis is logarithmic beyond the middle one's size.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import StrMethodFormatter
 
 from figures import style
 from simulations.lm.contrast import Contrast, Estimate
@@ -19,6 +22,8 @@ from simulations.lm.experiments import EXPERIMENTS
 
 PAPER: dict[str, Any] = {"marker": "D", "color": style.ORANGE, "markersize": 4.5, "linestyle": "none"}
 ASKED = "#E9EFF3"
+OUTLYING = 20
+"""Times the median size from which on an effect outlies the others."""
 
 Row = tuple[str, Contrast, Estimate]
 """An experiment's name, one of its contrasts, and what was measured."""
@@ -49,8 +54,16 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
         ax.plot([found.low, found.high], [y, y], color=color, linewidth=1.4)
         ax.plot(found.value, y, marker, color=color, markerfacecolor=filling)
         if contrast.paper is not None:
-            ax.plot(contrast.paper, y, **PAPER)
+            ax.plot(contrast.paper, y + 0.3, **PAPER)
     ax.axvline(0, color=style.BLACK, linewidth=0.8)
+    sizes = np.sort([max(abs(found.low), abs(found.high)) for _, _, found in rows])
+    if sizes[-1] > OUTLYING * np.median(sizes):  # a few large effects would hide the intervals of all others
+        ax.set_xscale("symlog", linthresh=float(np.median(sizes)))
+        ax.set_xlim(*(1.5 * x for x in ax.get_xlim()))
+        powers = [10.0**k for k in range(-9, 9) if 2 * np.median(sizes) < 10.0**k < 1.5 * sizes[-1]]
+        ticks = [-x for x in powers] + [0, *powers]
+        ax.set_xticks([x for x in ticks if ax.get_xlim()[0] < x < ax.get_xlim()[1]])
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     start, end = ax.get_xlim()
     for y, (_, contrast, _) in enumerate(rows):
         low, high = (min(max(x, start), end) for x in contrast.within)
@@ -59,7 +72,8 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
     ax.set_yticks(range(len(rows)), [f"{experiment}: {contrast.name}" for experiment, contrast, _ in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel(f"{quantity}{',' if rows[0][1].units else ''}{rows[0][1].units}")
-    ax.locator_params(axis="x", nbins=5)
+    if ax.get_xscale() == "linear":
+        ax.locator_params(axis="x", nbins=5)
     ax.grid(visible=False, axis="y")
 
 

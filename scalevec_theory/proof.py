@@ -8,7 +8,7 @@ which is how the tests see that every hypothesis is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -208,17 +208,11 @@ def _decide(goal: Relational, hypotheses: Mapping[str, Relational]) -> Certifica
     """Decide a polynomial implication over the reals with z3: proved if hypotheses and not goal is unsatisfiable."""
     import z3
 
-    solver = z3.SolverFor("QF_NRA")
-    solver.set("rlimit", Z3_RESOURCE_LIMIT)
-    for relation in hypotheses.values():
-        solver.add(_to_z3(relation))
-    solver.push()
-    solver.add(z3.Not(_to_z3(goal)))
-    answer = solver.check()
+    given = [_to_z3(relation) for relation in hypotheses.values()]
+    solver, answer = _decided([*given, z3.Not(_to_z3(goal))])
     method = "real arithmetic (nlsat)"
     if answer == z3.unsat:
-        solver.pop()
-        if solver.check() == z3.unsat:
+        if _decided(given)[1] == z3.unsat:
             return Certificate(False, method, CONTRADICTION)
         return Certificate(True, method, "negation unsatisfiable")
     if answer == z3.sat:
@@ -226,6 +220,16 @@ def _decide(goal: Relational, hypotheses: Mapping[str, Relational]) -> Certifica
         found = ", ".join(f"{d.name()} = {model[d]}" for d in sorted(model.decls(), key=lambda d: d.name()))
         return Certificate(False, method, f"fails at {found}")
     return Certificate(False, method, "undecided within the resource limit")
+
+
+def _decided(relations: Sequence[Any]) -> tuple[Any, Any]:
+    """A solver of its own for the relations, for one that has been pushed gives up nlsat; and its answer."""
+    import z3
+
+    solver = z3.SolverFor("QF_NRA")
+    solver.set("rlimit", Z3_RESOURCE_LIMIT)
+    solver.add(*relations)
+    return solver, solver.check()
 
 
 def _to_z3(expression: Any) -> Any:

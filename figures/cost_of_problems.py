@@ -1,18 +1,10 @@
 """Time of gradient flow against the number of problems solved at once."""
 
-from __future__ import annotations
-
-from pathlib import Path
+from functools import partial
 
 from figures import costs, style
 
-
-def draw(out: Path, seed: int = 0) -> list[Path]:
-    with style.context():
-        figure, (ax,) = style.panels(1, 1, 2.6, style.COLUMN)
-        costs.growth(ax, "problems", "problems (c = 4, d = 8, one thread)")
-        return style.save(figure, out, "cost-of-problems")
-
+draw = partial(costs.draw, "problems", "problems (c = 4, d = 8, one thread)", 1.0)
 
 if __name__ == "__main__":
     style.main(draw)

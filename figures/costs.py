@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ def measured(name: str) -> tuple[np.ndarray, np.ndarray, Mapping[str, Any]]:
     return np.array(series["sizes"], dtype=float), np.array(series["seconds"]), found["provenance"]
 
 
-def growth(ax: Axes, name: str, xlabel: str, power: float = 1.0) -> None:
+def growth(ax: Axes, name: str, xlabel: str, power: float) -> None:
     """Median seconds on logarithmic axes, all rounds as bars, and a line that grows as the given power of the size."""
     x, seconds, where = measured(name)
     y = np.median(seconds, axis=1)
@@ -38,4 +39,12 @@ def growth(ax: Axes, name: str, xlabel: str, power: float = 1.0) -> None:
 
 
 def _exponent(power: float) -> str:
-    return {1.0: "", -1.0: "⁻¹", 2.0: "²", 3.0: "³"}[power]
+    return {1.0: "", -1.0: "⁻¹", 2.0: "²"}[power]
+
+
+def draw(name: str, xlabel: str, power: float, out: Path, seed: int = 0) -> list[Path]:
+    """`growth` alone, as the figure ``cost-of-NAME``."""
+    with style.context():
+        figure, (ax,) = style.panels(1, 1, 2.6, style.COLUMN)
+        growth(ax, name, xlabel, power)
+        return style.save(figure, out, f"cost-of-{name}")

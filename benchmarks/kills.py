@@ -1,10 +1,11 @@
-"""Real commands, killed at random moments and given again: ``python benchmarks/kills.py [--runs 500] [--seed 0]``.
+"""Real commands, killed at random moments and given again: ``python benchmarks/kills.py [--kills 500] [--seed 0]``.
 
-Each run starts a fresh process of one command in a new folder, ends it after a random part of its usual time (Ctrl-C to
-the process group, as a terminal does; SIGTERM or SIGKILL to the main process), waits until nothing of it is left, looks
-at what it wrote, and gives the command again.  Faults: a process that stays for more than 15 seconds; a file that is
-not whole; a finished result that is gone or is computed again; a second run that fails, or ends with other results
-than a run that was not disturbed.  Exit status 1 if there is a fault; Ctrl-C prints what was found so far.
+A life is one command in a new folder.  A fresh process of it is ended after a random part of the usual time (Ctrl-C to
+the process group, as a terminal does; SIGTERM or SIGKILL to the main process) and the command is given again, killed
+again, and so on until it comes to its end by itself.  After every end, all that it wrote is looked at.  Faults: a
+process that stays for more than 15 seconds; a file that is not whole; a finished result that is gone, is another or is
+computed again; a run that fails, or ends with other results than one that was never disturbed.  Exit status 1 if there
+is a fault; Ctrl-C prints what was found so far.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -99,7 +101,7 @@ def results(folder: Path) -> dict[str, str]:
             run = RunStore(path.parent).get(path.stem)
             if run is None:
                 raise ValueError(f"{path.name} is not whole")
-            content = b"".join(np.ascontiguousarray(run[name].values).tobytes() for name in sorted(run.data_vars))
+            content = b"".join(np.ascontiguousarray(run[name].values).tobytes() for name in sorted(map(str, run.data_vars)))
         else:
             content = path.read_bytes()
             if path.suffix == ".svg":
@@ -115,46 +117,72 @@ def times(folder: Path) -> dict[str, int]:
     return {str(p): p.stat().st_mtime_ns for p in (folder / "results").rglob("*") if p.suffix in (".json", ".nc")}
 
 
-def one(command: str, how: str, usual: float, reference: dict[str, str], rng: random.Random) -> str | None:
-    """What is wrong with one killed run; None if nothing is."""
+def end(process: subprocess.Popen[bytes], how: str) -> bool:
+    """Kill it; whether nothing of it is left 15 seconds later."""
+    with suppress(ProcessLookupError):
+        if how == "Ctrl-C":
+            os.killpg(process.pid, SIGNALS[how])
+        else:
+            process.send_signal(SIGNALS[how])
+    deadline = time.monotonic() + 15
+    while (process.poll() is None or left_over(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if left_over(process.pid):
+        os.killpg(process.pid, signal.SIGKILL)
+        return False
+    return True
+
+
+def look(folder: Path, reference: dict[str, str], before: dict[str, int]) -> dict[str, int]:
+    """When each finished file was written.
+
+    Raises
+    ------
+    ValueError : what is wrong with the folder, in which the files ``before`` were finished earlier.
+    """
+    if any(reference.get(k) != v for k, v in results(folder).items()):
+        raise ValueError("a result is another")
+    now = times(folder)
+    if any(now.get(path) != when for path, when in before.items()):
+        raise ValueError("what was finished is gone or was done again")
+    return now
+
+
+def live(command: str, usual: float, reference: dict[str, str], rng: random.Random, done: Counter[str]) -> None:
+    """One life; counts its kills in ``done`` by signal.
+
+    Raises
+    ------
+    ValueError : what is wrong.
+    """
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        process = start(command, folder)
-        time.sleep(rng.random() * usual)
-        try:
-            if how == "Ctrl-C":
-                os.killpg(process.pid, SIGNALS[how])
+        folder, written = Path(name), dict[str, int]()
+        while True:
+            process = start(command, folder)
+            try:
+                status = process.wait(rng.random() * usual)
+            except subprocess.TimeoutExpired:
+                how = rng.choice(list(SIGNALS))
+                done[how] += 1
+                if not end(process, how):
+                    raise ValueError(f"a process stays after {how}") from None
+                said = (folder / "said").read_text()
+                if "Traceback" in said and "interrupted" in said:  # before it has begun, Python itself reports Ctrl-C
+                    raise ValueError(f"a traceback after {how}: {said.strip().splitlines()[-1]}") from None
+                written = look(folder, reference, written)
+                (folder / "said").unlink()
             else:
-                process.send_signal(SIGNALS[how])
-        except ProcessLookupError:
-            pass
-        process.wait(15)
-        deadline = time.monotonic() + 15
-        while left_over(process.pid) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if left_over(process.pid):
-            os.killpg(process.pid, signal.SIGKILL)
-            return "a process stays"
-        said = (folder / "said").read_text()
-        if "Traceback" in said and "interrupted" in said:  # before the command has begun, Python itself reports Ctrl-C
-            return f"a traceback: {said.strip().splitlines()[-1]}"
-        before, written = results(folder), times(folder)
-        if any(reference.get(k) != v for k, v in before.items()):
-            return "a result of the killed run is another"
-        again = start(command, folder)
-        if again.wait(300) != 0:
-            return f"given again it ends with {again.returncode}: {(folder / 'said').read_text().splitlines()[-1]}"
-        if results(folder) != reference:
-            return "given again it finds something else"
-        now = times(folder)
-        if any(now.get(path) != when for path, when in written.items()):
-            return "what was finished was done again"
-    return None
+                if status != 0:
+                    raise ValueError(f"it ends with {status}: {(folder / 'said').read_text().splitlines()[-1]}")
+                look(folder, reference, written)
+                if results(folder) != reference:
+                    raise ValueError("it finds less than an undisturbed run")
+                return
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=500)
+    parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
     logging.getLogger("scalevec").setLevel(logging.CRITICAL)
@@ -165,28 +193,23 @@ def main() -> None:
             if start(command, Path(name)).wait() != 0:
                 sys.exit(f"{command} fails undisturbed: {(Path(name) / 'said').read_text()}")
             usual[command], reference[command] = time.monotonic() - begun, results(Path(name))
-    done: Counter[tuple[str, str]] = Counter()
-    faults: Counter[tuple[str, str]] = Counter()
-    kinds = [(command, how) for command in COMMANDS for how in SIGNALS]
+    done: dict[str, Counter[str]] = {command: Counter() for command in COMMANDS}
+    lives, faults = 0, 0
     try:
-        for i in range(a.runs):
-            command, how = kinds[i % len(kinds)]
-            rng = random.Random(f"{a.seed} {i}")
+        while sum(c.total() for c in done.values()) < a.kills:
+            command = min(COMMANDS, key=lambda name: done[name].total())
             try:
-                wrong = one(command, how, usual[command], reference[command], rng)
-            except (ValueError, KeyError, ElementTree.ParseError, subprocess.TimeoutExpired) as error:
-                wrong = f"{type(error).__name__}: {error}"
-            done[command, how] += 1
-            if wrong is not None:
-                faults[command, how] += 1
-                print(f"  run {i}, {command}, {how}: {wrong}", file=sys.stderr, flush=True)
+                live(command, usual[command], reference[command], random.Random(f"{a.seed} {lives}"), done[command])
+            except (ValueError, KeyError, OSError, ElementTree.ParseError) as error:
+                faults += 1
+                print(f"  life {lives}, {command}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            lives += 1
     except KeyboardInterrupt:
         pass
-    print(f"{'killed':12}" + "".join(f"{how:>16}" for how in SIGNALS))
+    print(f"{'kills':12}" + "".join(f"{how:>10}" for how in SIGNALS))
     for command in COMMANDS:
-        cells = (f"{done[command, how]} ({faults[command, how]} faults)" for how in SIGNALS)
-        print(f"{command:12}" + "".join(f"{cell:>16}" for cell in cells))
-    print(f"{sum(done.values())} runs, {sum(faults.values())} faults")
+        print(f"{command:12}" + "".join(f"{done[command][how]:>10}" for how in SIGNALS))
+    print(f"{sum(c.total() for c in done.values())} kills in {lives} lives, {faults} faults")
     sys.exit(1 if faults else 0)
 
 

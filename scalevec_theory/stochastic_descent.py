@@ -109,7 +109,8 @@ def stochastic_descent(
 
     def normal(size: int) -> Tensor:
         shape = (len(T), paths, batch, size)
-        return torch.randn(shape, generator=generator, dtype=T.dtype, device=T.device)
+        # Drawn in single precision, which takes a sixth of the time; the numbers then end at 5.8 (8e-9 lie beyond).
+        return torch.randn(shape, generator=generator, dtype=torch.float32, device=T.device).to(T.dtype)
 
     def gradient(theta: Tensor) -> Tensor:
         x = normal(T.shape[-1]) @ root.mT

@@ -48,8 +48,8 @@ def torch_steps(name: str, loss: LeastSquares, v: Tensor, W: Tensor, paths: int,
     rules = TORCH[name](many_v, many_W)
     g, root, found = torch.Generator().manual_seed(1), torch.linalg.cholesky(loss.H), []
     for _ in range(steps):
-        x = torch.randn(B, paths, 2, d, generator=g, dtype=torch.float64) @ root.mT[:, None]
-        y = x @ loss.T.mT[:, None] + 0.5 * torch.randn(B, paths, 2, c, generator=g, dtype=torch.float64)
+        x = torch.randn(B, paths, 2, d, generator=g).double() @ root.mT[:, None]
+        y = x @ loss.T.mT[:, None] + 0.5 * torch.randn(B, paths, 2, c, generator=g).double()
         theta = torch.stack([b * a for a, b in zip(many_v, many_W, strict=True)]).unflatten(0, (B, paths))
         for rule in rules:
             rule.zero_grad()

@@ -267,8 +267,9 @@ class ProblemSpace:
 
     def __post_init__(self) -> None:
         for letter, sizes in self.dims.items():
-            if not sizes or min(sizes) < 1:
-                raise ValueError(f"dims[{letter!r}]={sizes}: expected at least one size, each >= 1")
+            whole = isinstance(sizes, tuple | list | range) and all(type(size) is int and size >= 1 for size in sizes)
+            if not sizes or not whole:
+                raise ValueError(f"dims[{letter!r}]={sizes!r}: expected a tuple of one or more integers >= 1")
         for name, kind in self.fields.items():
             unknown = set(kind.axes) - set(self.dims)
             if unknown:

@@ -85,7 +85,7 @@ def conserved(
     Parameters
     ----------
     quantity : blocks ``(B, S, *block)`` by name to values ``(B, S, ...)``.
-    dims : sizes to draw for each axis letter (default 1, 2 and 3).
+    dims : sizes to draw, by axis letter; 1, 2 and 3 for letters not named.
     """
     fields: dict[str, Field] = {
         "H": PositiveDefinite("dd", high=20.0),
@@ -111,7 +111,7 @@ def conserved(
         return Margin.equal(values.detach(), values.detach()[:, :1], accuracy, scale=_size(values, blocks))
 
     space = ProblemSpace(
-        "squared loss with correlated inputs, any initial blocks", dict(dims or _dims(parametrization)), fields
+        "squared loss with correlated inputs, any initial blocks", _dims(parametrization) | dict(dims or {}), fields
     )
     statement = f"The quantity is constant along gradient flow of {parametrization.name}."
     return Scope("conserved", statement, holds, space, margin, accuracy, cost=4)
@@ -170,7 +170,7 @@ def dominates(
         )
 
     start = "W(0) = 0" if zero_start else "any W(0)"
-    space = ProblemSpace(f"squared loss, {inputs} inputs, {start}", dict(dims or _dims(faster, slower)), fields)
+    space = ProblemSpace(f"squared loss, {inputs} inputs, {start}", _dims(faster, slower) | dict(dims or {}), fields)
     statement = f"Gradient flow of {faster.name} never has a larger loss than that of {slower.name}."
     return Scope("dominates", statement, holds, space, margin, accuracy, cost=2)
 
@@ -192,7 +192,7 @@ def grows_like(
 
     Raises
     ------
-    ValueError : not 0 < low < high; when the margin is computed, a value that is not positive.
+    ValueError : not 0 < low < high; when the margin is computed, values of another shape or not positive.
     """
     if not 0 < low < high:
         raise ValueError(f"low={low}, high={high}: expected 0 < low < high")
@@ -201,7 +201,12 @@ def grows_like(
         x = problems["x"]
         above, below = function(1.05 * x), function(x / 1.05)
         for value, at in ((above, 1.05 * x), (below, x / 1.05)):
-            if value.shape == x.shape and bool((value <= 0).any()):
+            if not isinstance(value, Tensor) or value.shape != x.shape:
+                shape = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+                raise ValueError(
+                    f"function of {len(x)} points gave {shape}: expected a tensor of shape {tuple(x.shape)}"
+                )
+            if bool((value <= 0).any()):
                 worst = int(value.argmin())
                 raise ValueError(f"function({float(at[worst]):.6g}) = {float(value[worst]):.6g}: expected values > 0")
         slope = torch.log(above / below) / (2 * torch.log(torch.tensor(1.05, dtype=x.dtype)))

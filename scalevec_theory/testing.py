@@ -22,6 +22,7 @@ from typing import Any
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
+import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -51,6 +52,17 @@ def problems(draw: st.DrawFn, space: ProblemSpace) -> Problems:
 def parametrizations() -> st.SearchStrategy[Parametrization]:
     """One of the built-in parametrisations."""
     return st.sampled_from(list(built_in.BUILT_IN.values()))
+
+
+@st.composite
+def starts(draw: st.DrawFn, parametrization: Parametrization, c: int, d: int) -> dict[str, Tensor]:
+    """Standard initialisation (a batch of 1) at some W(0), with blocks that make θ of c rows and d columns."""
+    dims = {"c": c, "d": d}
+    for letter in parametrization.theta_rows.replace("c", ""):
+        dims[letter] = draw(st.sampled_from([size for size in range(1, dims["c"] + 1) if dims["c"] % size == 0]))
+        dims["c"] //= dims[letter]
+    shape = (1, *parametrization.shapes(**dims)["W"])
+    return parametrization.init(torch.from_numpy(draw(hnp.arrays(np.float64, shape, elements=_LATENTS))))
 
 
 def least_squares(c: int, d: int) -> st.SearchStrategy[LeastSquares]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scalevec_theory import testing
+from scalevec_theory.flow import gradient_flow
 from scalevec_theory.losses import CrossEntropy, LeastSquares
 from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
 from scalevec_theory.problems import Problems, ProblemSpace
@@ -130,6 +132,25 @@ def test_growth_of_what_is_not_positive_is_an_error(function: Callable[[Tensor],
         scope.margin(scope.space.draw(100, {}, np.random.default_rng(0)), 1e-8)
 
 
+@pytest.mark.parametrize("function", [lambda x: 3.0, lambda x: x.sum(), lambda x: x[:, None]])
+def test_growth_of_what_is_not_one_value_for_each_point_is_an_error(function: Callable[[Tensor], Tensor]) -> None:
+    scope = grows_like(function, 1, low=0.1, high=10)
+    assert scope.space is not None and scope.margin is not None
+    with pytest.raises(ValueError, match=r"function of 100 points gave .*: expected a tensor of shape \(100,\)"):
+        scope.margin(scope.space.draw(100, {}, np.random.default_rng(0)), 1e-8)
+
+
+@pytest.mark.parametrize("sizes", [2, (), (0, 1), (2.0,), (True,), "2"])
+def test_sizes_that_are_none_are_told_what_they_should_be(sizes: Any) -> None:
+    with pytest.raises(ValueError, match=r"dims\['c'\]=.*: expected a tuple of one or more integers >= 1"):
+        conserved(INPUT_SCALE, lambda blocks: blocks["v"], dims={"c": sizes})
+
+
+def test_sizes_not_named_keep_their_defaults() -> None:
+    space = conserved(INPUT_SCALE, lambda blocks: blocks["v"], dims={"c": (7,)}).space
+    assert space is not None and space.dims == {"c": (7,), "d": (1, 2, 3)}
+
+
 def test_holds_and_refuted() -> None:
     ((_, adam),) = find_scopes("conservation:adam")
     testing.assert_refuted("conservation:adam", budget=64)
@@ -153,6 +174,14 @@ def test_problems_belong_to_their_space(data: st.DataObject) -> None:
     )
     problems: Problems = data.draw(testing.problems(space))
     assert len(problems) == 1 and bool(space.contains(problems)[0])
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_a_start_of_any_parametrization_flows_down_any_loss(data: st.DataObject) -> None:
+    parametrization, loss = data.draw(testing.parametrizations()), data.draw(testing.losses(c=2, d=3))
+    flow = gradient_flow(parametrization, loss, data.draw(testing.starts(parametrization, c=2, d=3)), [0.0, 0.1])
+    assert bool(flow.converged.all()) and bool((flow.loss[:, 1] <= flow.loss[:, 0]).all())
 
 
 @given(testing.parametrizations(), testing.losses(c=2, d=3))

@@ -51,7 +51,8 @@ class Row:
     Attributes
     ----------
     param, norm, norm_class : names of the parameter (None: the norm has none), of the module and of its class.
-    effective : ``w``, ``1+w``, ``bias`` or ``none``.
+    effective : ``w``, ``1+w``, ``f(w)`` (another function of w), ``bias``, ``none``, or ``unclear`` where parameters
+        of a module that normalises are no scale and bias of its channels.
     consumers : parameters multiplied with the norm's output, with the name that they are tied to.
     input_axes : of each consumer, the axis that the norm's channels run along.
     fold_exact, reason : whether rescaling the norm against its consumers leaves the function as it is, and why not.
@@ -133,7 +134,7 @@ def audit(model: nn.Module, example: Example | None = None, *, counts: nn.Module
 
     Raises
     ------
-    ValueError : the model does not run on the example, has no norm, or has a norm of an unknown kind.
+    ValueError : the model does not run on the example, or has no norm.
     """
     from simulations.models.pitfalls import pitfalls
 
@@ -165,7 +166,7 @@ def _rows(model: nn.Module, norm: Norm, rules: Rules, counts: nn.Module | None) 
     shared = {
         "role": norm.role,
         "consumers": tuple(map(_label, consumers)),
-        "fold_exact": reason is None if norm.scale else None,
+        "fold_exact": reason is None if norm.scale or norm.unclear else None,
         "reason": reason or "",
         "norm": norm.module,
         "norm_class": norm.class_name,
@@ -191,18 +192,20 @@ def _rows(model: nn.Module, norm: Norm, rules: Rules, counts: nn.Module | None) 
             shape=() if value is None else tuple(value.shape),
             share=sized[name].numel() / total if name in sized else None,
             q=_conserved(norm, state, counts) if is_scale and name in state else None,
-            decay_target=None if name is None else offset,
+            decay_target=None if name is None or (is_scale and norm.unclear) else offset,
             init=init,
-            effective_init=None if init is None else init + offset,
+            effective_init=None if init is None or (is_scale and norm.unclear) else init + offset,
             **shared,  # type: ignore[arg-type]
         )
 
 
 def _effective(norm: Norm, name: str | None) -> str:
     if name is None:
-        return "none"
+        return "unclear" if norm.unclear else "none"
     if name != norm.scale:
         return "bias"
+    if norm.unclear:
+        return "f(w)"
     return f"{norm.offset:g}+w" if norm.offset else "w"
 
 
@@ -213,7 +216,7 @@ def _label(consumer: Consumer) -> str:
 
 
 def _requires(norm: Norm) -> tuple[str, ...]:
-    if norm.role != "input":
+    if norm.role != "input" or norm.unclear:
         return ()
     tied = any(c.also_used_by and len(c.names) > 1 for c in norm.consumers)
     experts = any(c.routed or len(c.shape) > 2 for c in norm.consumers)

@@ -79,7 +79,7 @@ class Plan:
 def install(model: nn.Module, norms: Sequence[Norm], plan: Plan) -> None:
     """Attach a plan's changes to a model."""
     named = {name: p.detach().double() for name, p in model.named_parameters()}
-    scales = {n.module: effective_scale(n, named) for n in norms if n.scale is not None}
+    scales = {n.module: effective_scale(n, named) for n in norms if n.scale is not None and not n.unclear}
     places = {change.parameter: next(iter(owners(model, change.parameter).items())) for change in plan.changes}
     for change in plan.changes:
         register(*places[change.parameter], change.make(scales))
@@ -145,8 +145,9 @@ class _Sites:
         for norm in self.traced.norms:
             if norm.scale is None or norm.module in self.branched:
                 continue
-            if len(owners(self.model, norm.scale)) > 1:
-                self.plan.refused[f"OR/ER {norm.module}"] = f"{norm.scale} belongs to other modules, too"
+            reason = f"{norm.scale} belongs to other modules, too" if len(owners(self.model, norm.scale)) > 1 else ""
+            if reason := norm.unclear or reason:
+                self.plan.refused[f"OR/ER {norm.module}"] = reason
                 continue
             yield Change(norm.scale, partial(_effective, norm, vector, refusal(self.model, norm) is None))
 
@@ -192,8 +193,10 @@ class _Sites:
                 if use.parameter in seen or not self._chosen(use, True):
                     continue
                 seen.add(use.parameter)
-                head = "the head is left out unless `where` names it" if use.returned and not self.where else None
-                if self._free(f"{part} {use.parameter}", use, head):
+                reason = "the head is left out unless `where` names it" if use.returned and not self.where else None
+                if use.kind == "convolution":
+                    reason = "it is a convolution"
+                if self._free(f"{part} {use.parameter}", use, reason):
                     yield use, consumer.axis
 
     def _chosen(self, use: Use, otherwise: bool) -> bool:

@@ -6,14 +6,13 @@ Source: arXiv 2605.26895 (absorption), stated there for one linear layer.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from simulations.models.float64 import EXACT
+from simulations.models.float64 import EXACT, outputs, relative_change
 from simulations.models.rewriting import change_at_random_scales, examined, rewrite
 from simulations.models.roles import Consumer, Norm
 from simulations.models.running import Example
@@ -24,9 +23,9 @@ NEVER_SAVE = "its folded biases have no place there: unfold first, or fold the n
 
 
 def effective_scale(norm: Norm, state: Mapping[str, Tensor]) -> Tensor:
-    """offset + w, in the shape of the norm's scale.  Raises ValueError if the norm has none."""
-    if norm.scale is None:
-        raise ValueError(f"{norm.module}: this norm has no scale")
+    """offset + w, in the shape of the norm's scale.  Raises ValueError if it has none, or another function of w."""
+    if norm.scale is None or norm.unclear:
+        raise ValueError(f"{norm.module}: {norm.unclear or 'this norm has no scale'}")
     return norm.offset + state[norm.scale]
 
 
@@ -59,12 +58,12 @@ def move_bias(model: nn.Module, norm: Norm, shift: Tensor) -> None:
     places = [_bias_place(model, consumer) for consumer in norm.consumers]
     named = dict(model.named_parameters())
     with torch.no_grad():
-        for consumer, owner in zip(norm.consumers, places, strict=True):
+        for consumer, (owner, name) in zip(norm.consumers, places, strict=True):
             weight = named[consumer.parameter]
-            moved = weight.movedim(consumer.axis, -1) @ by_index(consumer, shift, 0.0)
-            if owner.bias is None:
-                owner.bias = nn.Parameter(torch.zeros_like(moved), weight.requires_grad)
-            owner.bias.add_(moved)
+            moved = _image(consumer, weight, shift)
+            if getattr(owner, name) is None:
+                setattr(owner, name, nn.Parameter(torch.zeros_like(moved), weight.requires_grad))
+            getattr(owner, name).add_(moved)
         named[str(norm.bias)].sub_(shift)
 
 
@@ -109,30 +108,48 @@ def owners(model: nn.Module, parameter: str | nn.Parameter) -> dict[nn.Module, s
     return {m: n for m in model.modules() for n, p in m.named_parameters(recurse=False) if p is wanted}
 
 
-def _bias_place(model: nn.Module, consumer: Consumer) -> Any:
-    """The module whose ``bias`` is added to the consumer's product.  Raises ValueError if there is none."""
-    ((owner, name), *more) = owners(model, consumer.parameter).items()
-    bias = getattr(owner, "bias", False)
+def _image(consumer: Consumer, weight: Tensor, vector: Tensor) -> Tensor:
+    """What a consumer makes of an output that is ``vector`` ``(channels,)`` everywhere: one entry for each output."""
+    product = (weight.movedim(consumer.axis, -1) * by_index(consumer, vector, 0.0)).movedim(-1, consumer.axis)
+    return product.sum([a for a in range(product.ndim) if a != consumer.output])
+
+
+def _bias_place(model: nn.Module, consumer: Consumer) -> tuple[Any, str]:
+    """The module and the attribute of the bias that is added to the consumer's product.
+
+    It goes by the weight's name (``weight`` and ``bias``, ``in_proj_weight`` and ``in_proj_bias``), and `fold` verifies
+    it.  Where the bias is None one can be made, but for layers that have several.  Raises ValueError if there is none.
+    """
+    ((owner, weight), *more) = owners(model, consumer.parameter).items()
+    name = weight.replace("weight", "bias")
+    bias = getattr(owner, name, False)
     if isinstance(bias, nn.Parameter):
-        fits = bias.numel() * consumer.channels.numel() == prod(consumer.shape) and len(owners(model, bias)) == 1
+        fits = consumer.output is not None and bias.numel() == consumer.shape[consumer.output]
+        fits = fits and len(owners(model, bias)) == 1
     else:
-        fits = bias is None
-    if more or name != "weight" or len(consumer.shape) != 2 or not fits:
+        fits = bias is None and name == "bias" and consumer.output is not None
+    if more or name == weight or not fits:
         raise ValueError(f"{consumer.parameter}: its module takes no bias to which the norm's could be moved")
-    return owner
+    return owner, name
 
 
 def refusal(model: nn.Module, norm: Norm) -> str | None:
-    """Why the norm cannot be folded exactly; None if it can."""
+    """Why the norm cannot be folded exactly, and what would make it; None if it can."""
     if (reason := held(model, norm)) or norm.bias is None:
         return reason
+    alone, without = (
+        "its scale alone would fold, its bias not",
+        f"it folds if the norm has no bias ({norm.bias} = None)",
+    )
     if norm.altered:
-        return "a consumer reads the output multiplied by something, or shifted: the bias adds no constant there"
-    try:
-        for consumer in norm.consumers:
+        why = "a consumer reads the output multiplied by something, or with zeros beside it: no constant is added there"
+        return f"{alone}: {why}; {without}"
+    for consumer in norm.consumers:
+        try:
             _bias_place(model, consumer)
-    except ValueError as error:
-        return str(error)
+        except ValueError as error:
+            given = "" if consumer.output is None else "its module is given a bias of its own, or if "
+            return f"{alone}: {error}; {without.replace('if ', f'if {given}', 1)}"
     return None
 
 
@@ -141,11 +158,16 @@ def held(model: nn.Module, norm: Norm) -> str | None:
 
     That is less than folding asks for, which leaves no bias behind.
     """
-    if norm.scale is None:
-        return "it has no scale"
+    if norm.scale is None or norm.unclear:
+        return norm.unclear or "it has no scale"
     read = ", ".join(norm.others)
     if not norm.consumers:
         return f"no parameter is multiplied with its output (read by: {read or 'nothing'})"
+    if norm.others == ("returned",):
+        rest = held(model, replace(norm, others=()))
+        products = ", ".join(c.parameter for c in norm.consumers)
+        then = f"would still not fold: {rest}" if rest else "would fold (inside a module that returns only these)"
+        return f"the model also returns its output; for the products with {products} alone it {then}"
     if norm.others:
         return f"not only parameters are multiplied with its output (also read by: {read})"
     for consumer in norm.consumers:
@@ -294,30 +316,30 @@ def unfold(
         if reason := refusal(model, norm):
             raise ValueError(f"{norm.module}: cannot be unfolded: {reason}")
     created = [name for name, value in state.items() if not value.numel()]
-    precision = {name: torch.finfo(named[name].dtype).eps for name in created}
 
     def restore(exact: nn.Module) -> None:
         for norm in norms:
             scale = state[str(norm.scale)].to(exact.get_parameter(str(norm.scale)))
             move_scale(exact, norm, 1 / scale)
             if norm.bias is not None:
-                shift = state[norm.bias].to(scale)
-                move_bias(exact, norm, -shift)
-                for consumer in norm.consumers:
-                    _drop_rounding(exact, consumer, shift, precision)
+                move_bias(exact, norm, -state[norm.bias].to(scale))
 
-    errors = rewrite(model, example, restore)
+    before = outputs(model, example)
+    change, _ = rewrite(model, example, restore)
+    for norm in norms:
+        for consumer in norm.consumers if norm.bias is not None else ():
+            _drop_rounding(model, consumer, state[str(norm.bias)], created)
     if created and all(name not in dict(model.named_parameters()) for name in created):
         allow_saving(model)
-    return errors
+    return change, relative_change(before, outputs(model, example))
 
 
-def _drop_rounding(model: nn.Module, consumer: Consumer, shift: Tensor, precision: Mapping[str, float]) -> None:
+def _drop_rounding(model: nn.Module, consumer: Consumer, shift: Tensor, created: Collection[str]) -> None:
     """Remove a created bias whose entries are no more than the rounding of the sum that they held."""
-    owner = _bias_place(model, consumer)
-    name = f"{consumer.parameter.rpartition('.')[0]}.bias"
-    if name in precision:
-        weight = model.get_parameter(consumer.parameter).detach().movedim(consumer.axis, -1)
-        bound = weight.shape[-1] * precision[name] * (weight.abs() @ by_index(consumer, shift, 0.0).abs())
-        if bool((owner.bias.detach().abs() <= bound).all()):
-            owner.bias = None
+    owner, local = _bias_place(model, consumer)
+    if f"{consumer.parameter.rpartition('.')[0]}.{local}".lstrip(".") in created:
+        weight = model.get_parameter(consumer.parameter).detach()
+        terms = weight.numel() // weight.shape[consumer.output or 0]
+        image = _image(consumer, weight.abs().double(), shift.abs().to(weight.device))
+        if bool((getattr(owner, local).detach().abs() <= terms * torch.finfo(weight.dtype).eps * image).all()):
+            setattr(owner, local, None)

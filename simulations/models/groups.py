@@ -212,7 +212,7 @@ def members_of(
 ) -> dict[str, Member]:
     """Every parameter's place by its name; ``traced`` is of `plain` (model), the rest as for `iwd_param_groups`."""
     roles = scale_roles(traced)
-    offsets = {n.scale: n.offset for n in traced.norms if n.scale is not None}
+    offsets = {n.scale: math.nan if n.unclear else n.offset for n in traced.norms if n.scale is not None}
     fed = {c.parameter for n in traced.norms if n.role == "input" for c in n.consumers}
     uses = {name: use for use in traced.uses.values() for name in use.names}
     attached = multipliers(model)
@@ -235,16 +235,17 @@ def members_of(
 
 def _plain_member(use: Use, role: Role | None, offset: float, shape: tuple[int, ...], decay: float) -> Member:
     hidden = use.kind == "matrix" and len(shape) == 2 and "embedding" not in use.operations and not use.returned
+    form, at = ("f(w)", "f(0)") if math.isnan(offset) else (f"{offset:g} + w", f"{offset:g}")
+    target = f"{at} (w itself to 0)" if offset else "0"
     group = {
         "matrix": "hidden matrices" if hidden else "embeddings and head" if len(shape) == 2 else "stacks of matrices",
         "embedding": "embeddings and head",
         "convolution": "convolutions",
-        "scale": f"{role} scales" + (f" ({offset:g} + w)" if offset else ""),
+        "scale": f"{role} scales" + (f" ({form})" if offset else ""),
         "bias": "vectors",
         "vector": "vectors",
         "unread": "not reached",
     }[use.kind]
-    target = f"{offset:g} (w itself to 0)" if offset else "0"
     return Member(group, use.kind, shape, decay, target if decay else "", hidden)
 
 

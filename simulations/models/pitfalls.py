@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ def _of_norms(rows: tuple[Row, ...]) -> Iterator[str]:
         yield f"{found}: named as if it came after its sub-module, but it is an input norm"
     if found := where(lambda r: r.role != "input" and _named(r, r"pre|input")):
         yield f"{found}: named as if it came before its sub-module, but it is no input norm"
-    if found := where(lambda r: r.effective not in ("w", "none")):
+    if found := where(lambda r: r.effective not in ("w", "f(w)")):
         yield (
             f"{found}: the scale is offset + w (1 + w); weight decay pulls it to the offset, not to 0, and dividing w "
             "by s does not divide the scale: w becomes (1 + w)/s − 1"
@@ -44,8 +45,15 @@ def _of_norms(rows: tuple[Row, ...]) -> Iterator[str]:
         yield f"{found}: folding moves the norm's bias into the consumers' biases, created where there are none"
     if found := where(lambda r: "rescale router and every expert" in r.requires):
         yield f"{found}: router and experts read the same norm: fold into all of them or none"
-    if found := where(lambda r: r.role == "mixed"):
+    if found := where(lambda r: r.role == "mixed" and r.others != ("returned",)):
         yield f"{found}: mixed: weights and something else read it; it neither folds nor counts as an input norm"
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for r in rows:
+        told = r.effective in ("f(w)", "unclear") or (r.role == "mixed" and r.others == ("returned",))
+        if r.fold_exact is False and (told or (r.role == "input" and "untie_lm_head" not in r.requires)):
+            reasons[_template(r.reason)].append(r.template)
+    for reason, names in reasons.items():
+        yield f"{listed(names)}: {reason}"
     if found := where(lambda r: "rope" in r.flags):
         yield f"{found}: a rotary embedding follows: only scales that are equal on each rotary pair pass it"
     if found := listed(r.template for r in rows if r.effective == "none"):

@@ -1,7 +1,7 @@
 """Finding the norms of a model, their scale and its offset, by what modules compute: no name or class is consulted.
 
 A norm's output does not change when its input is multiplied by a positive number.  Of its parameters, a bias adds to
-the output; the scale w multiplies it by offset + w, which is read off at w = 0, 1 and 2.
+the output; the scale w multiplies it by offset + w, which is read off at w = 0, 1 and 2.  What does neither is told.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class NormModule:
     """A module that normalises; its effective scale is ``offset + w``, where w is the parameter named ``scale``.
 
     ``shape`` is that of scale and bias, with as many axes of length 1 behind it as it takes to broadcast to the output.
+    ``unclear`` says what is wrong where the effective scale is another function of the parameter, such as exp(w), or
+    where the parameters are no scale and bias of channels at all; then ``scale`` and ``shape`` are None.
     """
 
     name: str
@@ -32,7 +34,8 @@ class NormModule:
     scale: str | None
     bias: str | None
     offset: float
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
+    unclear: str = ""
 
 
 def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModule]:
@@ -42,8 +45,7 @@ def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModu
 
     Raises
     ------
-    ValueError : a module that normalises has a parameter that is neither a scale nor a bias of its channels, or
-        cannot be copied; a leaf module does not run in float64.
+    ValueError : a module that normalises cannot be copied; a leaf module does not run in float64.
     """
     calls: dict[nn.Module, tuple[Any, Any]] = {}
 
@@ -127,45 +129,59 @@ def _describe(name: str, original: nn.Module, module: nn.Module, call: Callable[
     """Probe each parameter of a copy, which ``call`` runs: a bias adds 1 per unit, a scale multiplies by offset + w."""
     close = partial(torch.allclose, rtol=1e-3, atol=1e-4)
 
-    def response(parameter: Tensor) -> tuple[Tensor, Tensor]:
+    def response(parameter: Tensor) -> tuple[Tensor, Tensor, bool]:
         kept, out = parameter.clone(), []
         for value in (0.0, 1.0, 2.0):
             parameter.fill_(value)
             out.append(call(8.0))
         parameter.copy_(kept)
-        if not close(out[2] - out[1], out[1] - out[0]):
-            raise ValueError(f"{name}: its output is not affine in its parameter of shape {tuple(parameter.shape)}")
-        return out[0], out[1] - out[0]
+        return out[0], out[1] - out[0], close(out[2] - out[1], out[1] - out[0])
 
     full = {local: f"{name}.{local}" if name else local for local, _ in module.named_parameters()}
-    steps = {local: response(p)[1] for local, p in module.named_parameters()}
-    biases = [local for local, step in steps.items() if close(step, torch.ones_like(step))]
+    steps = {local: response(p)[1:] for local, p in module.named_parameters()}
+    biases = [local for local, (step, affine) in steps.items() if affine and close(step, torch.ones_like(step))]
     scales = [local for local in steps if local not in biases]
     if len(biases) > 1 or len(scales) > 1:
-        raise ValueError(f"{name}: parameters {', '.join(full.values())}; expected at most one scale and one bias")
+        unclear = f"its parameters are {', '.join(full.values())}, and not one scale and one bias"
+        return NormModule(name, original, None, None, 0.0, None, unclear)
     scale, bias = (module.get_parameter(found[0]) if found else None for found in (scales, biases))
     if bias is not None:
         bias.fill_(0.0)
-    at_zero, per_unit = response(scale) if scale is not None else (call(8.0), torch.ones(()))
-    offset = float((at_zero * per_unit).sum() / (per_unit * per_unit).sum()) if scale is not None else 0.0
+    at_zero, per_unit = response(scale)[:2] if scale is not None else (call(8.0), torch.ones(()))
+    size = float((per_unit * per_unit).sum())
+    offset = float((at_zero * per_unit).sum()) / size if scale is not None and size else 0.0
     offset = float(round(offset)) + 0.0 if abs(offset - round(offset)) < 1e-3 else offset
-    generator = torch.Generator().manual_seed(1)
-    for p in (scale, bias):
-        if p is not None:
-            p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
-    out = call(8.0)
+    drawn = []
+    for seed in (0, 1):
+        generator = torch.Generator().manual_seed(seed)
+        for p in (scale, bias):
+            if p is not None:
+                p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
+        drawn.append((call(8.0), *(None if p is None else p.clone() for p in (scale, bias))))
+    (before, _, shift), (out, *_) = drawn
 
     def explains(shape: tuple[int, ...]) -> bool:
         scaled = at_zero if scale is None else (offset + scale.reshape(shape)) * per_unit
         return close(out, scaled if bias is None else scaled + bias.reshape(shape))
 
-    shape = next(filter(explains, _placements(scale, bias, out)), None)
-    if shape is None:
-        raise ValueError(
-            f"{name}: its output is not a number plus {', '.join(full.values()) or 'nothing'}, channel by channel"
-        )
+    def multiplies(shape: tuple[int, ...]) -> bool:
+        """Whether two outputs differ by a factor for each channel."""
+        one, two = (before, out) if bias is None else (before - shift.reshape(shape), out - bias.reshape(shape))
+        factor = (one * two).sum_to_size(shape) / (one * one).sum_to_size(shape)
+        return close(two, factor * one)
+
     named = [full[found[0]] if found else None for found in (scales, biases)]
-    return NormModule(name, original, named[0], named[1], offset, shape)
+    placements = _placements(scale, bias, out)
+    if (shape := next(filter(explains, placements), None)) is not None:
+        return NormModule(name, original, named[0], named[1], offset, shape)
+    parameters = ", ".join(full.values()) or "nothing"
+    if scale is None or (shape := next(filter(multiplies, placements), None)) is None:
+        unclear = f"its output is not a number plus {parameters}, channel by channel"
+        return NormModule(name, original, None, None, 0.0, None, unclear)
+    unclear = (
+        f"its effective scale is a function of {named[0]}, but neither w nor a number plus w: it is not folded here"
+    )
+    return NormModule(name, original, named[0], named[1], 0.0, shape, unclear)
 
 
 def _placements(scale: Tensor | None, bias: Tensor | None, out: Tensor) -> list[tuple[int, ...]]:

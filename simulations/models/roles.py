@@ -14,11 +14,13 @@ Kind = Literal["matrix", "convolution", "embedding", "scale", "bias", "vector", 
 
 @dataclass(frozen=True)
 class Consumer:
-    """A parameter that multiplies the norm's output in a matrix product.
+    """A parameter that multiplies the norm's output in a matrix product or a convolution.
 
     ``channels[i]`` is the norm's channel that index i along ``axis`` multiplies (−1: none).  ``names`` are all the
     parameter's names, ``parameter`` the first; ``also_used_by`` are the operations that use it for something else, and
     the other norms that it consumes.  ``routed``: it multiplies a choice of the output's rows, as an expert does.
+    ``output`` is the axis of the product's outputs (of a convolution by channel the same axis), None if it is no one
+    axis, as in a stack of experts.
     """
 
     parameter: str
@@ -28,6 +30,7 @@ class Consumer:
     names: tuple[str, ...]
     also_used_by: tuple[str, ...]
     routed: bool = False
+    output: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class Norm:
     ``consumers`` are the parameters it is multiplied with, ``others`` the names of all other operations that read it;
     ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``:
     some consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that
-    the norm's bias adds no constant there; ``shared``: what else reads scale or bias, the other norms among it.
+    the norm's bias adds no constant there; ``shared``: what else reads scale or bias, the other norms among it;
+    ``unclear``: why no effective scale is known, where the module's parameters act otherwise.
     """
 
     module: str
@@ -52,6 +56,7 @@ class Norm:
     altered: bool = False
     modules: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
+    unclear: str = ""
 
     @property
     def role(self) -> Role:
@@ -65,7 +70,8 @@ class Norm:
     @property
     def absorbable(self) -> bool:
         """Whether the scale can be moved into its consumers, in place, without changing the model's function."""
-        return self.role == "input" and not self.shared and not any(c.also_used_by for c in self.consumers)
+        free = not (self.shared or self.unclear or any(c.also_used_by for c in self.consumers))
+        return self.role == "input" and free
 
 
 @dataclass(frozen=True)

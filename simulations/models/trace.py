@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain
@@ -33,6 +33,7 @@ RESHAPE = {"view", "_unsafe_view", "reshape"}
 REARRANGE = RESHAPE | {
     "t", "transpose", "permute", "expand", "repeat", "squeeze", "unsqueeze", "flip", "slice", "select", "split",
     "split_with_sizes", "unbind", "index", "index_select", "gather", "cat", "stack", "roll", "unfold",
+    *(f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)),
 }  # fmt: skip
 ELEMENTWISE = {"mul", "div", "neg", "add", "sub"}
 # What may come between the last product and what the model returns: soft-capping, and a loss.
@@ -67,8 +68,7 @@ def trace(model: nn.Module, example: Example | None = None) -> Trace:
 
     Raises
     ------
-    ValueError : the model does not run on ``example``, or a module that normalises has a parameter that is neither a
-        scale nor a bias of the last axes of its output.
+    ValueError : the model does not run on ``example``, or a module that normalises cannot be run on its own.
     """
     return traced_on(model, example)[1]
 
@@ -95,6 +95,8 @@ def _trace(model: nn.Module, example: Example) -> Trace:
         first = _first_of_shared(norms)
         hooks = []
         for norm in norms:
+            if norm.shape is None:
+                continue
             hooks.append(norm.module.register_forward_pre_hook(partial(flow.enter, first[norm.name])))
             hooks.append(norm.module.register_forward_hook(partial(flow.leave, first[norm.name], norm.shape)))
         try:
@@ -115,7 +117,7 @@ def _trace(model: nn.Module, example: Example) -> Trace:
         read = (consumers, others, blended, altered)
         scale, bias = (flow.first_name(parameter) for parameter in (norm.scale, norm.bias))
         shared = flow.readers((scale, bias), norm.name)
-        found.append(Norm(norm.name, kind, scale, bias, norm.offset, *read, modules, shared))
+        found.append(Norm(norm.name, kind, scale, bias, norm.offset, *read, modules, shared, norm.unclear))
     return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
 
 
@@ -202,6 +204,7 @@ class _Flow(TorchDispatchMode):
         self.altered: set[str] = set()
         self.rows: dict[str, int] = {}
         self.routed: set[tuple[str, int]] = set()
+        self.outputs: dict[int, int | None] = {}
         self.also: dict[int, set[str]] = defaultdict(set)
         self.inside: str | None = None
         self.fixed: dict[int, Tensor] = {id(t): t for t in (*self.parameters, *model.buffers())}
@@ -239,6 +242,11 @@ class _Flow(TorchDispatchMode):
             self._product(name, left, right, out)
             rest = [t for t in tensors if t is not left and t is not right]
             self._stop("add", self.activations.among(rest), self.weights.among(rest))  # a bias is no factor
+            if fixed:
+                self._derive(weights, out)
+        elif name == "convolution":
+            self._convolution(name, *args)
+            self._stop("add", [], self.weights.among(args[2:3]))
             if fixed:
                 self._derive(weights, out)
         else:
@@ -391,18 +399,51 @@ class _Flow(TorchDispatchMode):
             c, every = channels, several and _constant(n, -2)
             if every:  # each index meets every channel: two show it
                 n, c = n[..., :2, :], channels[..., [0, -1], :]
-            slots, channel = (t.flatten().cpu() for t in torch.broadcast_tensors(n, c))
-            channel, slots = channel[slots >= 0], slots[slots >= 0]
-            for norm in x.sources:
-                met = self.met[norm]
-                known = met[slots]
-                met[slots] = channel
-                clash = (met[slots] != channel) | ((known != NONE) & (known != channel))
-                self.irregular[norm][slots[clash]] = True
+            self._record(x.sources, n, c)
         return True
 
+    def _record(self, norms: Iterable[str], slots: Tensor, channels: Tensor) -> None:
+        """Note that indices of a parameter multiply channels of norms, entry by entry of two tensors that broadcast."""
+        slots, channel = (t.flatten().cpu() for t in torch.broadcast_tensors(slots, channels))
+        channel, slots = channel[slots >= 0], slots[slots >= 0]
+        for norm in norms:
+            met = self.met[norm]
+            known = met[slots]
+            met[slots] = channel
+            clash = (met[slots] != channel) | ((known != NONE) & (known != channel))
+            self.irregular[norm][slots[clash]] = True
+
+    def _convolution(
+        self, name: str, input: Tensor, kernel: Tensor, bias: Tensor | None, stride: Any, padding: Sequence[int],
+        dilation: Any, transposed: bool, output_padding: Any, groups: int,
+    ) -> None:  # fmt: skip
+        """Record an input ``(batch, channels, …)`` that a kernel ``(outputs, channels / groups, …)`` is moved over, or
+        one of ``(channels, outputs / groups, …)`` that is transposed."""
+        x, w = self.activations.get(input), self.weights.get(kernel)
+        for i in w.sources if w else ():
+            self.operations[i].add(name)
+        numbers = x.numbers[0] if x and x.numbers else None
+        channels = None if numbers is None else _along_second_axis(numbers)
+        if x is None or numbers is None or channels is None or w is None or w.numbers is None:
+            self._stop(name, self.activations.among([input, kernel]), self.weights.among([input, kernel]))
+            return
+        taps = kernel[0, 0].numel()
+        if x.altered or any(padding) or (transposed and taps > 1) or bool((numbers == ZERO).any()):
+            self.altered |= x.sources
+        if transposed:
+            met = channels[:, None]
+        else:
+            met = channels.reshape(groups, 1, -1).expand(-1, len(kernel) // groups, -1).reshape(kernel.shape[:2])
+        for slots in w.numbers:
+            flat = slots.flatten(2)
+            self._record(x.sources, flat[..., :1] if _constant(flat, -1) else flat, met[..., None])
+        one_axis = not transposed or groups == 1
+        along = [a for a, n in enumerate(w.numbers) if one_axis and not _constant(n, int(transposed))]
+        for i in w.sources:
+            self.outputs[i] = along[0] if len(along) == 1 and self.outputs.get(i, along[0]) == along[0] else None
+
     def consumers(self, norm: str) -> tuple[Consumer, ...]:
-        first, size = self.channels[norm]
+        first, size = self.channels.get(norm, (0, 0))
         found = []
         for i, p in enumerate(self.parameters):
             irregular = False
@@ -417,7 +458,8 @@ class _Flow(TorchDispatchMode):
                     also = tuple(sorted(self.also[i] | shared))
                     names = tuple(self.names[i])
                     routed = (norm, i) in self.routed
-                    found.append(Consumer(names[0], tuple(p.shape), axis, met, names, also, routed))
+                    output = self.outputs.get(i, 1 - axis if p.ndim == 2 else None)
+                    found.append(Consumer(names[0], tuple(p.shape), axis, met, names, also, routed, output))
                     break
             if irregular:
                 self.others[norm].add(f"irregular product with {self.names[i][0]}")
@@ -471,6 +513,14 @@ def _constant(numbers: Tensor, axis: int) -> bool:
     return numbers.stride(axis) == 0 or torch.equal(numbers, numbers.narrow(axis, 0, 1).expand_as(numbers))
 
 
+def _along_second_axis(numbers: Tensor) -> Tensor | None:
+    """The number of each index along the second axis, if it is the same along all other axes but for zeros."""
+    flat = numbers.movedim(1, 0).flatten(1)
+    most = flat.amax(1)
+    alike = (flat == most[:, None]) | (flat == ZERO)
+    return most.clamp(min=NONE) if bool(alike.all()) else None
+
+
 def _number(table: _Table, axis: int, name: str, t: Any) -> Any:
     """In place of a tensor of values the numbers of its entries along one axis of their sources; indices stay."""
     if not isinstance(t, Tensor):
@@ -492,5 +542,7 @@ def _of_sum(one: tuple[Tensor, ...] | None, two: tuple[Tensor, ...] | None) -> t
 def _rearrange(func: Any, name: str, args: Any, kwargs: Any) -> list[Tensor]:
     if name == "constant_pad_nd":
         return [func(args[0], args[1], ZERO)]
+    if "_pad" in name:  # these are there for floats only, in which numbers of slots are exact
+        return [func(args[0].double(), *args[1:], **kwargs).to(args[0].dtype)]
     # Numbers are broadcast views, which the operation that only views may refuse.
     return tree_leaves(args[0].reshape(args[1]) if name in RESHAPE else func(*args, **kwargs))

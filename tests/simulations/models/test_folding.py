@@ -15,6 +15,7 @@ pytest.importorskip("transformers")
 from safetensors.torch import load_file, save_file
 
 import simulations.models.rewriting as rewriting
+from simulations.models.audit import audit
 from simulations.models.float64 import outputs, relative_change
 from simulations.models.folding import effective_scale, fold, move_scale, refusal, unfold, untie
 from simulations.models.running import example_input
@@ -249,7 +250,12 @@ def test_experts_in_one_parameter_take_no_bias():
     model, x = made(bias=True)
     result = fold(model, x)
     assert result.folded == ("last",)
-    assert result.refused == {"norm": "stack: its module takes no bias to which the norm's could be moved"}
+    assert result.refused == {
+        "norm": "its scale alone would fold, its bias not: stack: its module takes no bias to which the norm's could "
+        "be moved; it folds if the norm has no bias (norm.bias = None)"
+    }
+    model.norm.bias = None
+    assert fold(model, x).folded == ("norm", "last")
 
 
 class Beside(nn.Module):
@@ -271,6 +277,104 @@ def test_columns_that_multiply_something_else_stay():
     assert torch.equal(model.out.weight[:, :D], before[:, :D]) and not torch.equal(model.out.weight, before)
 
 
+class Returning(nn.Module):
+    """An encoder that returns its last states beside what a head makes of them, or the latter only."""
+
+    def __init__(self, alone=False):
+        super().__init__()
+        self.alone, self.norm, self.head = alone, RMSNorm(bias=True), nn.Linear(D, 3)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return self.head(y) if self.alone else (self.head(y), y)
+
+
+def test_a_norm_that_is_returned_beside_a_head_folds_for_the_head_alone():
+    model, x = Returning(), torch.randn(5, D)
+    assert fold(model, x).refused == {
+        "norm": "the model also returns its output; for the products with head.weight alone it would fold (inside a "
+        "module that returns only these)"
+    }
+    (row, _) = audit(model, x).rows
+    assert (row.role, row.others, row.fold_exact) == ("mixed", ("returned",), False)
+    assert any("for the products with head.weight alone" in line for line in audit(model, x).warnings)
+    assert fold(Returning(alone=True), x).folded == ("norm",)
+    again = nn.Linear(D, D)
+    model.head = nn.Sequential(again, nn.Tanh(), again)
+    assert fold(model, x).refused["norm"].endswith("alone it would still not fold: head.0.weight is also used by addmm")
+
+
+class Images(nn.Module):
+    """Norms of channels that stand last, read by convolutions, which want them first."""
+
+    def __init__(self, *convolutions, bias):
+        super().__init__()
+        self.norms = nn.ModuleList([RMSNorm(bias) for _ in convolutions])
+        self.convolutions = nn.ModuleList(convolutions)
+
+    def forward(self, x):
+        for norm, convolution in zip(self.norms, self.convolutions, strict=True):
+            x = convolution(norm(x).permute(0, 3, 1, 2)).tanh().permute(0, 2, 3, 1)
+        return x
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolutions_take_scales_and_unless_they_are_padded_biases(bias):
+    torch.manual_seed(0)
+    layers = [
+        nn.Conv2d(D, D, 1, bias=False),
+        nn.Conv2d(D, D, 3, groups=D),
+        nn.Conv2d(D, D, 2, stride=2),
+        nn.Conv2d(D, D, 3, padding=1),
+    ]
+    model, x = Images(*layers, bias=bias), torch.randn(2, 8, 8, D)
+    assert {next(iter(r.input_axes.items())) for r in audit(model, x).rows} == {
+        ("convolutions.0.weight", 1),
+        ("convolutions.1.weight", 0),
+        ("convolutions.2.weight", 1),
+        ("convolutions.3.weight", 1),
+    }
+    before, kept = state(model), outputs(model, x)
+    result = fold(model, x)
+    assert result.folded == tuple(f"norms.{i}" for i in range(3 if bias else 4))
+    if bias:
+        assert result.refused["norms.3"] == (
+            "its scale alone would fold, its bias not: a consumer reads the output multiplied by something, or with "
+            "zeros beside it: no constant is added there; it folds if the norm has no bias (norms.3.bias = None)"
+        )
+    assert all(torch.equal(model.norms[i].weight, torch.ones(D)) for i in range(3))
+    assert relative_change(kept, outputs(model, x)) < 1e-5
+    unfold(model, result, x)
+    now = model.state_dict()
+    assert list(now) == list(before) and all(torch.allclose(now[n], before[n], atol=1e-6) for n in now)
+
+
+class Fused(nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.first, self.second = RMSNorm(bias=True), RMSNorm(bias=True)
+        self.attention = nn.MultiheadAttention(D, 2, bias=bias, batch_first=True)
+        self.recurrent = nn.GRU(D, D, batch_first=True)
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.recurrent(self.second(x + self.attention(y, y, y)[0]))[0]
+
+
+def test_attention_and_recurrent_layers_take_biases_under_their_own_names():
+    """But none are made for them: attention without biases does not run with some."""
+    torch.manual_seed(0)
+    model, x = Fused(bias=True), torch.randn(2, 5, D)
+    before = state(model)
+    result = fold(model, x)
+    assert result.folded == ("first", "second") and bool(model.attention.in_proj_bias.any())
+    unfold(model, result, x)
+    now = model.state_dict()
+    assert list(now) == list(before) and all(torch.allclose(now[n], before[n], atol=1e-6) for n in now)
+    result = fold(Fused(bias=False), x)
+    assert result.folded == ("second",) and "attention.in_proj_weight: its module takes no" in result.refused["first"]
+
+
 def test_a_scale_of_two_norms_is_folded_for_both_or_not_at_all():
     model, x = made()
     model.last.weight = model.norm.weight
@@ -284,7 +388,13 @@ def test_a_bias_of_two_modules_takes_none():
     model, x = made(bias=True, stacked=False)
     model.experts[1].bias = model.experts[0].bias
     (reason,) = fold(model, x).refused.values()
-    assert reason == "experts.0.weight: its module takes no bias to which the norm's could be moved"
+    assert reason == (
+        "its scale alone would fold, its bias not: experts.0.weight: its module takes no bias to which the norm's "
+        "could be moved; it folds if its module is given a bias of its own, or if the norm has no bias "
+        "(norm.bias = None)"
+    )
+    model.experts[1].bias = nn.Parameter(torch.zeros(D))
+    assert fold(model, x).folded == ("norm", "last")
 
 
 def test_a_model_without_a_norm_and_one_that_does_not_run_are_errors():
@@ -307,6 +417,13 @@ def test_a_scale_of_zero_is_folded_and_cannot_be_unfolded():
     with pytest.raises(ValueError, match=r"folded: norm.weight had entries of 0; what its consumers had there is lost"):
         unfold(model, result, x)
     assert same(model, folded)
+
+
+def test_a_created_bias_goes_again_in_low_precision_too():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(RMSNorm(bias=True), nn.Linear(D, 3, bias=False)), torch.randn(5, D)
+    unfold(model, fold(model, x), x)
+    assert model[1].bias is None
 
 
 def test_unfolding_after_training_keeps_the_trained_function(tmp_path):
@@ -334,7 +451,7 @@ def test_unfold_refuses_what_does_not_fit():
         with pytest.raises(ValueError, match=r"folded: .* is no scale or bias of a norm of this model"):
             unfold(model, wrong, x)
     other = made(bias=True)[0]
-    with pytest.raises(ValueError, match="norm: cannot be unfolded: stack: its module takes no bias"):
+    with pytest.raises(ValueError, match=r"norm: cannot be unfolded: .* stack: its module takes no bias"):
         unfold(other, result, x)
     assert same(model, before)
 

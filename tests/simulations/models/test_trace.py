@@ -159,6 +159,62 @@ def test_other_norms_are_mixed_or_output_and_do_not_rescale_freely(case):
     assert rescaling_changes(model, norm, norm.consumers) > 1e-3
 
 
+ALL = list(range(D))
+TWICE = [c for c in ALL for _ in range(2)]
+# layer, axis, its channels, the axis of outputs, whether the norm's bias would add no constant
+CONVOLUTIONS = {
+    "pointwise": (lambda: nn.Conv1d(D, 4, 1), 1, ALL, 0, False),
+    "with a stride": (lambda: nn.Conv1d(D, 4, 3, stride=2), 1, ALL, 0, False),
+    "padded": (lambda: nn.Conv1d(D, 4, 3, padding=2), 1, ALL, 0, True),
+    "padded by reflection": (lambda: nn.Conv1d(D, 4, 3, padding=1, padding_mode="reflect"), 1, ALL, 0, False),
+    "by channel": (lambda: nn.Conv1d(D, 2 * D, 3, groups=D), 0, TWICE, 0, False),
+    "by channel, padded": (lambda: nn.Conv1d(D, 2 * D, 3, padding=1, groups=D), 0, TWICE, 0, True),
+    "transposed": (lambda: nn.ConvTranspose1d(D, 4, 3, stride=2), 0, ALL, 1, True),
+    "transposed, in groups": (lambda: nn.ConvTranspose1d(D, 4, 1, groups=2, bias=False), 0, ALL, None, False),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_consume_a_norm(case):
+    layer, axis, channels, output, altered = CONVOLUTIONS[case]
+    model = made(lambda m, x, y: m.convolution(y.transpose(1, 2)))
+    model.convolution = layer().double()
+    traced = trace(model, tokens())
+    (norm,) = traced.norms
+    assert (norm.role, norm.others, norm.absorbable, norm.altered) == ("input", (), True, altered)
+    (consumer,) = norm.consumers
+    assert (consumer.parameter, consumer.axis, consumer.output) == ("convolution.weight", axis, output)
+    assert consumer.channels.tolist() == channels and traced.uses["convolution.weight"].kind == "convolution"
+    assert rescaling_changes(model, norm, norm.consumers) < 1e-13
+    assert rescaling_changes(model, norm, ()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("body", "others"),
+    [
+        (lambda m, x, y: F.conv1d(y.transpose(1, 2), m.a.weight[:, :3, None], groups=2), {"irregular product"}),
+        (lambda m, x, y: F.conv1d(y, m.a.weight[:, :5, None]), {"convolution"}),
+        (lambda m, x, y: F.conv1d(x.transpose(1, 2), y[0, :, :, None]), {"convolution"}),
+        (lambda m, x, y: F.conv1d((y + x).transpose(1, 2), m.a.weight[..., None]), {"add"}),
+    ],
+)
+def test_other_convolutions_do_not(body, others):
+    """In groups, over the positions as channels, with the output as a kernel, and after a sum."""
+    model = made(body)
+    (norm,) = trace(model, tokens()).norms
+    assert (norm.role, {o.partition(" with")[0] for o in norm.others}) == ("output", others)
+    assert rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+def test_a_kernel_that_also_multiplies_something_else_is_not_absorbable():
+    def body(m, x, y):
+        return F.conv1d(y.transpose(1, 2), m.a.weight[..., None]) + F.conv1d(x.transpose(1, 2), m.a.weight[..., None])
+
+    model = made(body)
+    (norm,) = trace(model, tokens()).norms
+    assert norm.consumers[0].also_used_by == ("convolution",) and not norm.absorbable
+
+
 def test_sums_of_channels_are_told_from_channels_left_alone():
     """As a rotary embedding makes them; what is added to the output in the same channel is no such sum."""
     blended = {case: trace(made(body), tokens()).norms[0].blended for case, (body, *_) in OTHER.items()}
@@ -476,16 +532,6 @@ def test_a_model_that_does_not_run_on_the_example_is_named():
         trace(model)
 
 
-def test_a_norm_with_an_unknown_parameter_is_refused():
-    class Squared(RMSNorm):
-        def forward(self, x):
-            return super().forward(x) * self.gamma
-
-    model = made(lambda m, x, y: m.a(y), Squared())
-    with pytest.raises(ValueError, match="norm: its output is not affine in its parameter of shape"):
-        trace(model, tokens())
-
-
 class ChannelsFirst(RMSNorm):
     """Normalises over the second axis of ``(batch, D, D)``, whose last axis is as long."""
 
@@ -522,20 +568,78 @@ def test_a_scale_may_have_any_shape_that_multiplies_the_output(shape):
         assert float((moved(tokens()) - model(tokens())).abs().max()) < 1e-13
 
 
-class OffsetByChannel(RMSNorm):
+class FunctionOfW(RMSNorm):
+    def __init__(self, f, bias=False):
+        super().__init__(bias=bias)
+        self.f = f
+
     def forward(self, x):
-        return nn.functional.rms_norm(x, (D,), torch.linspace(0.5, 1.5, D, dtype=x.dtype) + self.gamma)
+        y = F.rms_norm(x, (D,)) * self.f(self.gamma)
+        return y if self.beta is None else y + self.beta
 
 
-class Absolute(RMSNorm):
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        torch.exp,
+        torch.square,
+        F.softplus,
+        torch.abs,
+        lambda w: 1 + w.tanh(),
+        lambda w: w.softmax(-1),
+        lambda w: torch.linspace(0.5, 1.5, D, dtype=w.dtype) + w,
+    ],
+)
+def test_another_function_of_the_scale_is_said_and_leaves_the_other_norms_alone(f, bias):
+    model = made(lambda m, x, y: m.a(m.other(m.b(y))), FunctionOfW(f, bias))
+    model.other = RMSNorm(offset=1.0).double()
+    norm, other = trace(model, tokens()).norms
+    assert (norm.scale, norm.bias, norm.role) == ("norm.gamma", "norm.beta" if bias else None, "input")
+    assert [c.parameter for c in norm.consumers] == ["b.weight"] and not norm.absorbable
+    assert refusal(model, norm) == (
+        "its effective scale is a function of norm.gamma, but neither w nor a number plus w: it is not folded here"
+    )
+    assert (other.offset, other.absorbable, other.unclear) == (1.0, True, "")
+    with pytest.raises(ValueError, match=r"norm: its effective scale is a function of norm\.gamma"):
+        move_scale(model, norm, torch.ones(D))
+
+
+class Cosine(nn.Module):
+    """Normalises what it is given and its own rows, as the last layer of some classifiers."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(D, D))
+
     def forward(self, x):
-        return nn.functional.rms_norm(x, (D,), self.gamma.abs())
+        return F.linear(F.normalize(x, dim=-1), F.normalize(self.weight, dim=-1))
 
 
-@pytest.mark.parametrize("norm", [OffsetByChannel(), Absolute()])
-def test_a_scale_that_is_no_number_plus_the_parameter_is_refused(norm):
-    with pytest.raises(ValueError, match=r"norm: its output is not a number plus norm\.gamma, channel by channel"):
-        trace(made(lambda m, x, y: m.a(y), norm), tokens())
+class TwoScales(RMSNorm):
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return super().forward(x) * self.temperature
+
+
+@pytest.mark.parametrize(
+    ("norm", "reason"),
+    [
+        (Cosine(), "its output is not a number plus norm.weight, channel by channel"),
+        (TwoScales(), "its parameters are norm.gamma, norm.temperature, and not one scale and one bias"),
+    ],
+)
+def test_a_module_that_normalises_and_has_other_parameters_has_no_role(norm, reason):
+    model = made(lambda m, x, y: m.a(m.other(m.b(y))), norm)
+    model.other = RMSNorm().double()
+    traced = trace(model, tokens())
+    norm, other = traced.norms
+    assert (norm.role, norm.scale, norm.consumers, refusal(model, norm)) == ("none", None, (), reason)
+    assert other.absorbable and [c.parameter for c in other.consumers] == ["a.weight"]
+    assert traced.uses.get("norm.weight", traced.uses["a.weight"]).kind == "matrix"
 
 
 @dataclass

@@ -18,10 +18,29 @@ import numpy as np
 
 from scalevec_theory import linear_updates as linear
 from scalevec_theory import sign_updates as signs
-from scalevec_theory.optimizers import SGD, Adam, Muon, Optimizer, RMSProp
+from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD
 
 FloatArray = np.ndarray
 Shape = tuple[int, ...]
+
+SMALLEST_MEMORY, LARGEST_PRODUCT, LARGEST_KURTOSIS = 0.95, 0.01, 4.5
+"""β₂, ηλ (over σ + ε where decay is coupled) and kurtosis up to which the Adam family's expansion has been tested: to
+0.5% at rest, and to 1% on the way from step 20 on."""
+
+LARGEST_DECAY = 0.15
+"""λ√E[w²]/(σ + ε) up to which the same is true of coupled decay: beyond, v̂ is made of the weight, not of the noise."""
+
+LEAST_WARMUP = 5
+"""Steps of warm-up without which RMSProp, whose first steps are its largest, is off by up to 2.5% after step 20."""
+
+SMALLEST_INVARIANT, LARGEST_EPSILON = 128, 0.005
+"""Entries of scale-invariant weights, and ε‖w‖/σ, where their laws have been tested."""
+
+SMALLEST_MATRIX = 4
+"""Rows and columns from which Muon's limit of large matrices is within 3%."""
+
+NORM_GUARD = 1e-7
+"""What torch's Muon divides by where the norm of a matrix of gradients is smaller."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +53,14 @@ class Prediction:
     update_mean_square : E[u²] of the updates ηu that led to steps 1 … T, ``(T,)``.
     lr : η at steps 1 … T, ``(T,)``.
     retain : what steps 1 … T multiply w by apart from the update, 1 − ηλ where decay is decoupled, else 1; ``(T,)``.
+    outside : what lies outside of the limits within which predictions have been tested, a line each.
     """
 
     mean_square: FloatArray
     update_mean_square: FloatArray
     lr: FloatArray
     retain: FloatArray
+    outside: tuple[str, ...] = ()
 
     @property
     def rms(self) -> FloatArray:
@@ -74,12 +95,14 @@ def _sine(before: FloatArray, after: FloatArray, step: FloatArray, retain: Float
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """The limit of a constant schedule: E[w²], infinite without decay, and E[u²]; ``lr`` and ``retain`` of a step."""
+    """The limit of a constant schedule: E[w²], infinite without decay, and E[u²]; ``lr`` and ``retain`` of a step;
+    ``outside`` as of `Prediction`."""
 
     mean_square: float
     update_mean_square: float
     lr: float
     retain: float
+    outside: tuple[str, ...] = ()
 
     @property
     def rms(self) -> float:
@@ -118,7 +141,8 @@ def predict(
     Raises
     ------
     ValueError : steps below 1, a schedule of another length, negative or not finite, noise not positive, init negative,
-        kurtosis below 1, a missing shape, scale-invariant weights that start at 0, or an unstable ηλ.
+        kurtosis below 1, a missing shape, Muon on fewer than `SMALLEST_MATRIX` rows or columns, scale-invariant weights
+        that start at 0 or have no law (under Adam, RMSProp, Muon), or an unstable ηλ.
     """
     if steps < 1:
         raise ValueError(f"steps={steps}: expected >= 1")
@@ -136,7 +160,11 @@ def predict(
         ww, uu = linear.transient(updates, lr, init**2, invariant)
     else:
         ww, uu = signs.transient(optimizer, shape, lr, decay, init**2)  # type: ignore[arg-type]
-    return Prediction(ww, uu, lr, np.ones(steps) if optimizer.coupled else 1 - lr * decay)
+    rms = np.sqrt(ww)
+    pull = float((decay * rms[:-1]).max())
+    outside = _outside(optimizer, float((lr * decay).max()), pull, float(rms.max()), noise, kurtosis, shape, n)
+    retain = np.ones(steps) if optimizer.coupled else 1 - lr * decay
+    return Prediction(ww, uu, lr, retain, (*outside, *_outside_on_the_way(optimizer, lr, n)))
 
 
 def equilibrium(
@@ -155,11 +183,15 @@ def equilibrium(
     if decay == 0:
         first = predict(optimizer, 1, noise=noise, shape=shape).update_mean_square[0]
         return Equilibrium(math.inf, float(first), lr, retain)
+    one = np.ones(1)
     if isinstance(optimizer, SGD | Adam | RMSProp):
-        limit, one = np.array([np.inf]), np.ones(1)
-        updates = linear.linear_updates(optimizer, limit, lr * one, decay * one, noise, kurtosis)
-        return Equilibrium(*linear.stationary(updates, lr, n if isinstance(optimizer, SGD) else 0), lr, retain)
-    return Equilibrium(*signs.stationary(optimizer, shape), lr, retain)  # type: ignore[arg-type]
+        updates = linear.linear_updates(optimizer, np.inf * one, lr * one, decay * one, noise, kurtosis)
+        w2, u2 = linear.stationary(updates, lr, n if isinstance(optimizer, SGD) else 0)
+    else:
+        w2, u2 = signs.stationary(optimizer, shape)  # type: ignore[arg-type]
+    rms = math.sqrt(w2)
+    outside = _outside(optimizer, lr * decay, decay * rms, rms, noise, kurtosis, shape, n)
+    return Equilibrium(w2, u2, lr, retain, outside)
 
 
 def leading_order(
@@ -205,7 +237,67 @@ def _check(optimizer: Optimizer, noise: float, kurtosis: float, shape: Shape | N
         raise ValueError(f"shape={shape}: expected sizes >= 1")
     if (scale_invariant or isinstance(optimizer, Muon)) and shape is None:
         raise ValueError("shape=None: expected the tensor's shape, for Muon and for scale-invariant weights")
+    if isinstance(optimizer, Muon) and shape is not None and min(shape) < SMALLEST_MATRIX:
+        raise ValueError(f"shape={shape}: Muon's law is that of large matrices; expected sizes >= {SMALLEST_MATRIX}")
+    if scale_invariant and not has_invariant_law(optimizer):
+        name = type(optimizer).__name__
+        raise ValueError(f"scale_invariant=True with {name}: no law; expected SGD, AdamW, Lion or SignSGD")
     return math.prod(shape) if scale_invariant and shape is not None else 0
+
+
+def has_invariant_law(optimizer: Optimizer) -> bool:
+    """Whether scale-invariant weights are predicted under it (claim ``rotational-equilibrium``)."""
+    return isinstance(optimizer, SGD | AdamW | Lion | SignSGD)
+
+
+def _outside(
+    optimizer: Optimizer,
+    product: float,
+    pull: float,
+    rms: float,
+    noise: float,
+    kurtosis: float,
+    shape: Shape | None,
+    invariant: int,
+) -> tuple[str, ...]:
+    """What lies outside of the tested limits, at the largest ηλ, λ√E[w²] and √E[w²]; ``invariant`` as from `_check`."""
+    lines = []
+    if isinstance(optimizer, Adam | RMSProp):
+        memory = optimizer.betas[1] if isinstance(optimizer, Adam) else optimizer.alpha
+        size, over = (noise + optimizer.eps, " / (noise + eps)") if optimizer.coupled else (1.0, "")
+        product, pull = product / size, pull / size
+        off = "the tested limit: can be off by more than 0.5% at rest"
+        if memory < SMALLEST_MEMORY:
+            name = "beta2" if isinstance(optimizer, Adam) else "alpha"
+            lines.append(f"{name}={memory:g} is below {SMALLEST_MEMORY}, {off}")
+        if product > LARGEST_PRODUCT * (1 + 1e-9):
+            lines.append(f"lr * weight_decay{over} = {product:g} is above {LARGEST_PRODUCT}, {off}")
+        if optimizer.coupled and pull > LARGEST_DECAY:
+            lines.append(f"weight_decay * rms{over} reaches {pull:.3g}, above {LARGEST_DECAY}: can be off by a factor")
+        if kurtosis > LARGEST_KURTOSIS:
+            lines.append(f"kurtosis={kurtosis:g} is above {LARGEST_KURTOSIS}, {off}")
+    if isinstance(optimizer, Muon) and shape is not None:
+        seen = noise * math.sqrt(math.prod(shape) * float(signs.gradient_filter(optimizer).variance(np.array(1.0))))
+        if seen < 10 * NORM_GUARD:
+            lines.append(f"noise={noise:g}: norms of {seen:.2g} are not well above {NORM_GUARD:g}, torch's guard")
+    if invariant > 0:
+        if invariant < SMALLEST_INVARIANT:
+            lines.append(f"{invariant} scale-invariant entries are fewer than {SMALLEST_INVARIANT}, as were tested")
+        if isinstance(optimizer, AdamW):
+            share = optimizer.eps * rms * math.sqrt(invariant) / noise
+            if share > LARGEST_EPSILON:
+                lines.append(f"eps * norm / noise = {share:.3g} is above {LARGEST_EPSILON}: the law has no such eps")
+    return tuple(lines)
+
+
+def _outside_on_the_way(optimizer: Optimizer, lr: FloatArray, invariant: int) -> tuple[str, ...]:
+    """What lies outside of the tested limits on the way to rest, with lr ``(T,)``."""
+    if isinstance(optimizer, RMSProp) and lr[0] * LEAST_WARMUP > lr.max() * (1 + 1e-9):
+        return (f"no warm-up of {LEAST_WARMUP} steps: can be off by up to 2.5% until the first 20 steps are forgotten",)
+    plain = isinstance(optimizer, SignSGD) and optimizer.momentum == 0
+    if invariant > 0 and not (plain or isinstance(optimizer, SGD)):
+        return (f"scale-invariant under {type(optimizer).__name__}: tested at rest only, on the way off by a factor",)
+    return ()
 
 
 def _check_stable(optimizer: Optimizer, step: float) -> None:

@@ -42,7 +42,10 @@ NODES = 1 << 16
 """Nodes of the table of h that the recursion interpolates; its error is below 1e-7 for ρ < 0.99."""
 
 FORGOTTEN = 1e-10
-"""Lags with μ^lag below this are left out."""
+"""Lags whose share in the sum is below this are left out."""
+
+MOST_LAGS = 10_000_000
+"""What a sum at rest may need."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +140,12 @@ def transient(
     return ww, np.full(len(lr), variance)
 
 
-def _lags(q: Filter) -> int:
+def _lags(q: Filter, retain: float = 1.0) -> int:
+    """How many earlier updates are felt, if a step leaves no more than ``retain`` of them."""
     if q.past == 0:
         return 0
-    return 1 + (int(np.ceil(np.log(FORGOTTEN) / np.log(q.memory))) if q.memory > 0 else 0)
+    kept = q.memory * abs(retain)
+    return 1 + (int(np.ceil(np.log(FORGOTTEN) / np.log(kept))) if kept > 0 else 0)
 
 
 def correlations(q: Filter, lags: int) -> FloatArray:
@@ -167,9 +172,16 @@ def _recursion(retain, lr, spread, covariance, memory, lags, table, top, varianc
 
 
 def stationary(optimizer: SignLike, shape: tuple[int, int] | None) -> tuple[float, float]:
-    """E[w²] and E[u²] at rest: η²/(1 − a²) (h(1) + 2 Σ_k a^k h(ρ_k)), a = 1 − ηλ."""
+    """E[w²] and E[u²] at rest: η²/(1 − a²) (h(1) + 2 Σ_k a^k h(ρ_k)), a = 1 − ηλ.
+
+    Raises
+    ------
+    ValueError : Muon without the shape of its matrix, or a sum over more than `MOST_LAGS` steps.
+    """
     h, variance = covariance_law(optimizer, shape)
     q, retain = gradient_filter(optimizer), 1 - optimizer.lr * optimizer.weight_decay
-    lags = _lags(q)
+    lags = _lags(q, retain)
+    if lags > MOST_LAGS:
+        raise ValueError(f"a memory of {q.memory!r} is felt for {lags:.1g} steps: expected at most {MOST_LAGS:,}")
     memory = np.sum(retain ** np.arange(1, lags + 1) * h(correlations(q, lags)))
     return optimizer.lr**2 / (1 - retain**2) * (variance + 2 * float(memory)), variance

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scalevec_theory.equilibrium import Prediction, checked_schedule, predict
-from scalevec_theory.optimizers import SGD, AdamW, Lion, Muon, Optimizer, SignSGD
+from scalevec_theory.equilibrium import Prediction, checked_schedule, has_invariant_law, predict
+from scalevec_theory.optimizers import SGD, Muon, Optimizer
 from scalevec_theory.schedules import SCHEDULES
 from simulations.models.audit import template
 from simulations.models.decay import WEIGHTS
@@ -69,7 +69,8 @@ class NormPrediction:
     def table(self) -> str:
         """The rms at the start, a half and the end of the run, matrix by matrix; then what has no prediction and why.
 
-        Layers that differ by numbers in their names only share a line, with the range of each value.
+        Layers that differ by numbers in their names only share a line, with the range of each value.  What lies outside
+        of the limits within which predictions have been tested is a warning.
         """
         from rich.console import Console
         from rich.table import Table
@@ -101,6 +102,9 @@ class NormPrediction:
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         if any(m.scale_invariant for m in self.matrices.values()):
             lines.append("* scale-invariant: the model does not see the size of the matrix")
+        for line in dict.fromkeys(line for m in self.matrices.values() for line in m.course.outside):
+            names = dict.fromkeys(template(plain_name(k)) for k, m in self.matrices.items() if line in m.course.outside)
+            lines.append(f"warning: {line}: {', '.join(names)}")
         for reason in dict.fromkeys(self.not_predicted.values()):
             names = dict.fromkeys(
                 template(plain_name(name)) for name, why in self.not_predicted.items() if why == reason
@@ -139,7 +143,8 @@ def predict_norms(
     get few gradients.  Scales, multipliers and other vectors do not follow such curves (arXiv 2601.04890) and get none.
 
     A matrix that is scale-invariant as a whole follows SGD's own law for such matrices, and under AdamW, Lion and sign
-    descent that of the others (as the claim `rotational-equilibrium` finds); under other rules it is not predicted.
+    descent that of the others, which holds at rest (as the claim `rotational-equilibrium` finds); under other rules it
+    is not predicted.
 
     Parameters
     ----------
@@ -254,6 +259,6 @@ def _no_prediction(kind: str, rule: Optimizer, invariant: bool, parameter: Tenso
         return "the example does not reach it"
     if kind not in WEIGHTS:
         return "a scale, a multiplier or another vector"
-    if invariant and not isinstance(rule, SGD | Lion | SignSGD) and type(rule) is not AdamW:
+    if invariant and not has_invariant_law(rule):
         return f"scale-invariant under {type(rule).__name__}"
     return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import numpy as np
 import pytest
@@ -172,9 +173,60 @@ def test_without_decay_there_is_no_equilibrium_but_a_transient() -> None:
     np.testing.assert_allclose(run.mean_square, 0.01 * np.arange(51), rtol=1e-12)
 
 
+INVARIANT = {"shape": (128,), "scale_invariant": True}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "law", "told"),
+    [
+        # Beside each, how far off the rms of torch's own steps was.
+        (Adam(0.1, 0.1), {"init": 10.0, "lr_schedule": np.full(200, 0.1)}, r"weight_decay \* rms / \(noise"),  # 71%
+        (Adam(1e-3, 1e-3), {"noise": 1e-6}, r"lr \* weight_decay / \(noise \+ eps\) = 0.99"),
+        (RMSProp(0.01, 0.1), {}, "no warm-up of 5 steps"),  # 1.5%
+        (AdamW(0.1, 0.1, betas=(0.0, 0.95)), {"kurtosis": 9.0}, "kurtosis=9"),  # 2%
+        (Muon(0.1, 0.1, momentum=0.9999), {"shape": (8, 8), "noise": 1e-6}, "torch's guard"),
+        (SGD(0.1, 0.05, momentum=0.9), {**INVARIANT, "shape": (2,), "init": 1.0}, "2 scale-invariant entries"),  # 53%
+        (AdamW(0.1, 0.05, betas=(0.9, 0.95), eps=0.1), {**INVARIANT, "init": 1.0}, r"eps \* norm / noise"),  # -34%
+        (AdamW(0.1, 0.05, betas=(0.9, 0.95)), {**INVARIANT, "init": 0.01}, "tested at rest only"),  # -20%
+        (Lion(0.1, 0.05), {**INVARIANT, "init": 0.01}, "tested at rest only"),  # 187%
+    ],
+)
+def test_settings_in_which_it_was_off_are_told(optimizer: Optimizer, law: dict, told: str) -> None:
+    assert any(re.search(told, line) for line in predict(optimizer, 200, **law).outside)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "law"),
+    [
+        (AdamW(0.1, 0.1, betas=(0.0, 0.95), eps=0.5), {}),
+        (Adam(0.1, 0.05, betas=(0.95, 0.95)), {"noise": 0.5, "init": 1.0}),
+        (RMSProp(0.1, 0.1), {"lr_schedule": wsd(200, 5)}),
+        (SGD(1.0, 1.5, momentum=0.5), {"kurtosis": 9.0}),
+        (Lion(0.5, 1.0, betas=(0.95, 0.5)), {}),
+        (Muon(0.5, 0.4), {"shape": (32, 64)}),
+        (SGD(0.1, 0.1), {**INVARIANT, "init": 1.0}),
+        (SignSGD(0.1, 0.1), {**INVARIANT, "init": 1.0}),
+    ],
+)
+def test_settings_within_the_tested_limits_are_not_told(optimizer: Optimizer, law: dict) -> None:
+    assert predict(optimizer, 200, **law).outside == ()
+    rest = {k: v for k, v in law.items() if k not in ("init", "lr_schedule")}
+    assert equilibrium(optimizer, **rest).outside == ()
+
+
+def test_the_equilibrium_tells_too() -> None:
+    assert "beta2=0.5 is below 0.95" in equilibrium(AdamW(0.1, 0.1, betas=(0.0, 0.5))).outside[0]
+    assert "lr * weight_decay = 0.02 is above" in equilibrium(AdamW(0.1, 0.2)).outside[0]
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [
+        (lambda: predict(Adam(0.1, 0.1), 5, **INVARIANT, init=1.0), "scale_invariant=True with Adam: no law"),
+        (lambda: equilibrium(RMSProp(0.1, 0.1), **INVARIANT), "scale_invariant=True with RMSProp: no law"),
+        (lambda: predict(Muon(0.1), 5, shape=(2, 2)), r"shape=\(2, 2\): Muon's law is that of large matrices"),
+        (lambda: equilibrium(Muon(0.1, 0.1), shape=(1, 16)), r"shape=\(1, 16\)"),
+        (lambda: equilibrium(Lion(1e-6, 1e-6, betas=(0.9, 1 - 1e-9))), "is felt for 2e.10 steps"),
         (lambda: equilibrium(AdamW(1.0, 2.0)), r"lr \* weight_decay = 2: unstable"),
         (lambda: predict(AdamW(1.0, 1.5), 5, lr_schedule=np.full(5, 2.0)), r"lr \* weight_decay = 3: unstable"),
         (lambda: equilibrium(SGD(1.0, 2.0)), "unstable"),

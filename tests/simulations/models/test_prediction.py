@@ -223,6 +223,12 @@ def test_matrices_with_multipliers_are_predicted_and_the_multipliers_are_not() -
     assert set(multipliers(model)) <= set(prediction.not_predicted)
 
 
+def test_settings_outside_of_the_tested_limits_are_told() -> None:
+    assert "warning" not in predict_norms(_llama(), AdamW(0.01, 0.1, betas=(0.9, 0.95)), 3).table()
+    told = predict_norms(_llama(), AdamW(0.01, 0.1, betas=(0.9, 0.9)), 3).table()
+    assert "warning: beta2=0.9 is below 0.95" in told and told.count("warning") == 1
+
+
 def test_table_and_figure(tmp_path: Path) -> None:
     prediction = predict_norms(toy("qwen3"), ADAMW, 20, schedule="cosine", warmup=2)
     lines = prediction.table().splitlines()

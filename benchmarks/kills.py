@@ -101,7 +101,8 @@ def results(folder: Path) -> dict[str, str]:
             run = RunStore(path.parent).get(path.stem)
             if run is None:
                 raise ValueError(f"{path.name} is not whole")
-            content = b"".join(np.ascontiguousarray(run[name].values).tobytes() for name in sorted(map(str, run.data_vars)))
+            names = sorted(map(str, run.data_vars))
+            content = b"".join(np.ascontiguousarray(run[name].values).tobytes() for name in names)
         else:
             content = path.read_bytes()
             if path.suffix == ".svg":

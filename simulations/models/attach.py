@@ -29,6 +29,7 @@ from simulations.models.scales import (
     plain_name,
     strip,
 )
+from simulations.models.sparse_redundancy import TERMS, sparse_redundancies
 
 MERGE_FIRST = "merge first, or store its state dict and attach the same design before loading"
 
@@ -38,7 +39,8 @@ VERIFIED = 1e-8
 """Most that outputs may change when what the finder calls a symmetry is applied with finite factors."""
 
 EXAMINED = 400
-"""Most vector entries of a model among which redundancies are looked for: the time grows with their third power."""
+"""Most entries of vectors among which every redundancy is looked for: the time grows with their third power.  Among
+more, those of few entries are."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ class Attached:
     error_float64 : relative change of the outputs in float64, DNP left out; the larger of two, with the model's scales
         and with random ones.
     error : relative change of the outputs of the model itself, in its own precision.
-    redundant : the redundancies that attached vectors take part in, or one line that says why none was looked for.
+    redundant : the redundancies that attached vectors take part in, or one line that says why none was looked for; in a
+        wide model those of few entries or of whole vectors, which the last line says.  Tables of positions stay as
+        they are.
     """
 
     design: tuple[str, ...]
@@ -162,28 +166,33 @@ def _redundant(
 ) -> tuple[str, ...]:
     """The redundancies among a model's vectors with a design attached, those that attached vectors take part in.
 
-    OR and ER are left out, for theirs is known; weights are held fixed, for they take up any multiplier.
+    OR and ER are left out, for theirs is known; weights and tables are held fixed, for they take up any multiplier.
     """
-    entries = sum(prod(use.shape) for use in traced.uses.values() if use.kind in VECTOR)
-    if entries <= EXAMINED:
-        exact = float64_copy(model)
-        randomise(exact, traced.norms)
-        install(exact, traced.norms, planned(exact, traced, parts, where, vectors=False))
-        attached = multipliers(exact)
-        for name, p in exact.named_parameters():
-            vector = name in attached or (name in traced.uses and traced.uses[name].kind in VECTOR)
-            p.requires_grad_(vector and p.requires_grad)
-        entries = sum(p.numel() for p in exact.parameters() if p.requires_grad)
-    if entries > EXAMINED:
-        return (f"not examined: {entries} entries of vectors, more than {EXAMINED}",)
-    free = {name for name, p in exact.named_parameters() if p.requires_grad}
-    offsets = {str(n.scale): n.offset for n in traced.norms if n.offset and n.scale in free}
+    exact = float64_copy(model)
+    randomise(exact, traced.norms)
+    install(exact, traced.norms, planned(exact, traced, parts, where, vectors=False))
+    attached = multipliers(exact)
+    vectors = {n for n, u in traced.uses.items() if u.kind in VECTOR and prod(u.shape) == max((*u.shape, 1))}
+    for name, p in exact.named_parameters():
+        p.requires_grad_((name in attached or name in vectors) and p.requires_grad)
+    entries = {name: p.numel() for name, p in exact.named_parameters() if p.requires_grad}
+    offsets = {str(n.scale): n.offset for n in traced.norms if n.offset and n.scale in entries}
+
+    def forward() -> Tensor:
+        return torch.cat([t.flatten() for t in returned(exact, example)])
+
+    lines = []
     try:
-        found = redundancies(exact, lambda: torch.cat([t.flatten() for t in returned(exact, example)]), offsets=offsets)
+        if sum(entries.values()) > EXAMINED:
+            found = sparse_redundancies(exact, forward, offsets=offsets)
+            total = sum(entries.values())
+            lines = [f"of {total:,} entries: sought were those of at most {TERMS} of them, and those of whole vectors"]
+        else:
+            found = redundancies(exact, forward, offsets=offsets).families
     except ValueError as error:
         return (f"not examined: {error}",)
-    families = [f for f in found.families if f.change < VERIFIED and any(s.parameter in attached for s in f.sites)]
-    lines = [str(f) for f in families]
+    families = [f for f in found if f.change < VERIFIED and any(s.parameter in attached for s in f.sites)]
+    lines = [str(f) for f in families] + lines
     for name, multiplier in attached.items():
         lines = [line.replace(name, f"{multiplier.parameter} ({multiplier.kind})") for line in lines]
     return tuple(lines)

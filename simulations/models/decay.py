@@ -50,7 +50,7 @@ def decays(use: Use, role: Role | None, scales: str = "iwd") -> bool:
 
     Matrices, convolutions and embeddings do; of norm scales those of input norms (``scales="iwd"``), none, all, or the
     others only (``"output"``, the opposite of IWD); biases, decay rates and skips of state spaces, attention sinks,
-    position vectors and other vectors do not.
+    position vectors (added or looked up) and other vectors do not.
     """
     if use.kind == "scale":
         return scale_decays(role, scales)

@@ -81,9 +81,10 @@ class Use:
     Attributes
     ----------
     parameter, names : the first of its names, and all of them.
-    kind : ``matrix`` (of two or more axes, in a matrix product), ``convolution``, ``embedding`` (rows looked up, and
-        not also a matrix), ``scale`` or ``bias`` (of a norm), ``unread`` (the pass did not read it) or ``vector``
-        (everything else, used entry by entry, of whatever shape: biases, decay rates, gates, sinks, multipliers).
+    kind : ``matrix`` (of two or more axes, in a matrix product), ``convolution``, ``embedding`` (rows looked up by what
+        the model is given, and not also a matrix), ``scale`` or ``bias`` (of a norm), ``unread`` (the pass did not read
+        it) or ``vector`` (everything else, used entry by entry, of whatever shape: biases, decay rates, gates, sinks,
+        multipliers, and tables of positions, whether they are added or looked up).
     input_axis : of a matrix, the axis that the product sums over; None for the others, and where it is not one axis.
     operations : the operations that read it.
     returned : whether the model returns (or makes its loss of) the parameter's product: the output head.

@@ -52,6 +52,7 @@ SIZES: Sequence[tuple[str, int]] = (
     (r"hidden_size_per_layer_input|.*ple_embed_dim|.*prompt_mid_dim|router_hidden_size", 16),
     (r".*(hidden_size(_global)?|d_model|n_embd|embed_dim|emb_dim|embedding_dim|embedding_size|lru_width)", WIDTH),
     (r"dim_model_base|word_embed_proj_dim|(adapter|projector).*_(dim|input_size)|vision_output_dim", WIDTH),
+    (r"projection_size|conv_dim|(tdnn|xvector_output)_dim", WIDTH),
     (r"image_size", 32),
     (r"patch_size", 8),  # several patches: attention to one alone would not show what queries and keys do
 )  # fmt: skip
@@ -76,13 +77,15 @@ def shrink(config: PreTrainedConfig, model: nn.Module) -> PreTrainedConfig:
         part.update({name: _smaller(name, value, given) for name, value in given.items()})
         _shorten(part, given, stacks)
         _renumber_tokens(part)
+        _fit_windows(part)
         factor = part.get("partial_rotary_factor")
         if factor and not split_heads and factor * HEAD_DIM < 2:
             part["partial_rotary_factor"] = 0.5
     try:
         return type(config).from_dict(fields)
     except Exception as error:
-        raise ValueError(f"{type(config).__name__}: no tiny sizes found ({error}); give sizes of your own") from error
+        said = " ".join(str(error).split())
+        raise ValueError(f"{type(config).__name__}: no tiny sizes found ({said}); give sizes of your own") from error
 
 
 def _parts(fields: Fields) -> Iterator[Fields]:
@@ -191,6 +194,15 @@ def _shares(stack: nn.ModuleList) -> bool:
 def _layer_numbers(name: str, value: Sequence[Any], depth: int) -> bool:
     plain = all(isinstance(i, int) and 0 <= i < depth for i in value)
     return plain and bool(re.search(r"layers|ids|idxs|indices", name))
+
+
+def _fit_windows(part: Fields) -> None:
+    """Make images as large as it takes that the last of several stages, each half as large, is a window still."""
+    depths, patch, image = part.get("depths"), part.get("patch_size"), part.get("image_size")
+    if isinstance(depths, list | tuple) and isinstance(part.get("window_size"), int) and isinstance(patch, int):
+        part["window_size"], part["embed_dim"] = 2, HEAD_DIM  # which each stage doubles
+        size = 2 * patch * 2 ** (len(depths) - 1)
+        part["image_size"] = [size, size] if isinstance(image, list | tuple) else size
 
 
 def _renumber_tokens(part: Fields) -> None:

@@ -125,7 +125,7 @@ def _from_folder(path: Path, sizes: Sizes, overrides: Mapping[str, Any] | None) 
     if not any(path.glob("*.safetensors")):
         raise ValueError(f"{path}: no weights (*.safetensors) in it; give {path / 'config.json'} for random ones")
     config = _read_config(path / "config.json", {})
-    auto = _auto_class(config)
+    auto = _class_of(config)
     try:
         model = auto.from_pretrained(
             path, config=config, local_files_only=True, use_safetensors=True, trust_remote_code=False
@@ -157,13 +157,17 @@ def _build(config: PreTrainedConfig) -> nn.Module:
     ValueError : its class refuses the configuration, or needs a package that is not installed.
     """
     try:
-        return _auto_class(config).from_config(config, dtype=torch.float32, trust_remote_code=False)
+        found = _class_of(config)
+        if hasattr(found, "from_config"):
+            return found.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        return found._from_config(config, dtype=torch.float32)
     except Exception as error:
         raise ValueError(f"{type(config).__name__}: no model can be built: {_one_line(error)}") from error
 
 
-def _auto_class(config: PreTrainedConfig) -> Any:
-    """The first of the auto classes that knows the configuration: with a head for language, or with none."""
+def _class_of(config: PreTrainedConfig) -> Any:
+    """The first of the auto classes that knows the configuration: with a head for language, or with none; else the
+    class of its own that the configuration's module has, as for a tower of a larger model."""
     import transformers
 
     transformers.logging.set_verbosity_error()  # which of its kernels is slow does not matter here
@@ -179,24 +183,51 @@ def _auto_class(config: PreTrainedConfig) -> Any:
             return getattr(transformers, f"AutoModelFor{head}")
     if type(config) in transformers.MODEL_MAPPING:
         return transformers.AutoModel
+    models = vars(_modeling(type(config)))
+    if (own := models.get(type(config).__name__.replace("Config", "Model"))) is not None:
+        return own
     raise ValueError(f"{type(config).__name__}: transformers has no model of this configuration")
 
 
+def _modeling(config_class: type) -> Any:
+    """The module with the models of a configuration's class."""
+    return importlib.import_module(config_class.__module__.replace("configuration_", "modeling_"))
+
+
 def _example(model: nn.Module, config: PreTrainedConfig) -> Example | None:
-    """Tokens or a spectrogram and tokens for an encoder-decoder, an image for a model of images; None: tokens, made
-    where needed."""
+    """Images, sounds and tokens, as far as the model reads them; None: tokens, made where needed."""
     generator = torch.Generator().manual_seed(0)
-    if model.main_input_name == "pixel_values" and isinstance(getattr(config, "image_size", None), int):
-        shape = (2, config.num_channels, config.image_size, config.image_size)
-        return {"pixel_values": torch.randn(shape, generator=generator)}
-    if not config.is_encoder_decoder or not hasattr(config, "vocab_size"):
-        return None
-    tokens = torch.randint(3, config.vocab_size, (2, 2, LENGTH), generator=generator)
+    normal = partial(torch.randn, generator=generator)
+    text = config.get_text_config()
+    example: dict[str, Any] = {}
+    two_towers = hasattr(model, "logit_scale")  # as of models that compare images with texts
+    if model.main_input_name == "pixel_values" or two_towers:
+        example["pixel_values"] = normal(_image_shape(getattr(config, "vision_config", config)))
+    elif model.main_input_name == "input_values" and hasattr(config, "num_mel_bins"):
+        example["input_values"] = normal((2, config.max_length, config.num_mel_bins))
+    elif model.main_input_name == "input_values":
+        stride = getattr(config, "inputs_to_logits_ratio", 320)
+        example["input_values"] = normal((2, LENGTH * stride + stride))
+    elif hasattr(config, "feature_projection_input_dim"):
+        example["input_features"] = normal((2, LENGTH, config.feature_projection_input_dim))
+    if not (config.is_encoder_decoder or two_towers) or not hasattr(text, "vocab_size"):
+        return example or None
+    tokens = torch.randint(3, text.vocab_size, (2, 2, LENGTH), generator=generator)
+    if two_towers:
+        return example | {"input_ids": tokens[0, :, : getattr(text, "max_position_embeddings", LENGTH)]}
     spoken = model.main_input_name == "input_features" and hasattr(config, "num_mel_bins")
     if spoken:  # two frames of sound for each position
-        frames = torch.randn((2, config.num_mel_bins, 2 * config.max_source_positions), generator=generator)
+        frames = normal((2, config.num_mel_bins, 2 * config.max_source_positions))
         return {"input_features": frames, "decoder_input_ids": tokens[1], "use_cache": False}
-    return {"input_ids": tokens[0], "decoder_input_ids": tokens[1], "use_cache": False}
+    return example or {"input_ids": tokens[0], "decoder_input_ids": tokens[1], "use_cache": False}
+
+
+def _image_shape(config: PreTrainedConfig) -> tuple[int, ...]:
+    """Two images, or two films, of the sizes that a configuration gives; 64 by 64 where it gives none."""
+    size = getattr(config, "image_size", None) or 64
+    frames = [config.num_frames] if isinstance(getattr(config, "num_frames", None), int) else []
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return (2, *frames, getattr(config, "num_channels", 3), height, width)
 
 
 def _named_config(target: str, overrides: Mapping[str, Any]) -> PreTrainedConfig:
@@ -252,8 +283,7 @@ def _make(config_class: Any, fields: dict[str, Any], overrides: Mapping[str, Any
 
 def _read_by_model(config_class: type, name: str) -> bool:
     """Whether the code of the class's models speaks of a field that the class does not declare but may be given."""
-    module = importlib.import_module(config_class.__module__.replace("configuration_", "modeling_"))
-    return bool(re.search(rf"""config\.{name}\b|["']{name}["']""", inspect.getsource(module)))
+    return bool(re.search(rf"""config\.{name}\b|["']{name}["']""", inspect.getsource(_modeling(config_class))))
 
 
 def _one_line(error: BaseException) -> str:

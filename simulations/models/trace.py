@@ -253,7 +253,8 @@ class _Flow(TorchDispatchMode):
             if active and not self._follow(self.activations, func, name, args, kwargs, out):
                 self._stop(name, active, [])
             if weights and not self._follow(self.weights, func, name, args, kwargs, out):
-                self._stop(name, [], weights)
+                read = "position" if name == "embedding" and self._by_position(args[1:2]) else name
+                self._stop(read, [], weights)
                 if fixed:
                     self._derive(weights, out)
             made = {m.sources: m for m in self.products.among(tensors)}
@@ -271,6 +272,17 @@ class _Flow(TorchDispatchMode):
             else:
                 self.fixed.pop(id(t), None)
         return fixed
+
+    def _by_position(self, indices: Any) -> bool:
+        """Whether rows are chosen by where they stand and not by what the model is given: by constants, several of
+        them, or by the same consecutive numbers in each of several sequences."""
+        chosen = [t for t in tree_leaves(indices) if isinstance(t, Tensor)]
+        if all(id(t) in self.fixed for t in chosen):
+            return not chosen or any(not _constant(t.flatten(), 0) for t in chosen if t.numel())
+        if len(chosen) > 1 or chosen[0].dtype == torch.bool or chosen[0].ndim < 2 or chosen[0].shape[-1] < 2:
+            return False
+        rows = chosen[0].flatten(0, -2)
+        return len(rows) > 1 and _constant(rows, 0) and bool((rows.diff() == 1).all())
 
     def _derive(self, weights: Sequence[_Marks], out: Any) -> None:
         """Mark what is made of parameters alone, as a sum or a normalised weight is, as those that have its shape."""
@@ -301,11 +313,11 @@ class _Flow(TorchDispatchMode):
         if name in COPY:
             table.set(out, table.among(args)[0])
             return True
-        padded = name == "constant_pad_nd" and not any(args[2:])
+        zeros = name == "constant_pad_nd" and not any(args[2:])
         if name in RESHAPE and isinstance(args[1], torch.dtype):
             return False
-        if name in REARRANGE or padded:
-            if name in LOOKUP and table is self.weights and not all(id(t) in self.fixed for t in tree_leaves(args[1:])):
+        if name in REARRANGE or zeros:
+            if name in LOOKUP and table is self.weights and not self._by_position(args[1:]):
                 for i in chain.from_iterable(m.sources for m in table.among(args[:1])):
                     self.operations[i].add("lookup")
             marked = table.among(tree_leaves((args, kwargs)))
@@ -316,7 +328,7 @@ class _Flow(TorchDispatchMode):
                     _rearrange(func, name, *tree_map(partial(_number, table, axis, name), (args, kwargs)))
                     for axis in range(max(len(m.numbers or ()) for m in marked))
                 ]
-            altered = padded or any(m.altered for m in marked)
+            altered = (zeros and max(args[1], default=0) > 0) or any(m.altered for m in marked)
             for place, t in enumerate(tree_leaves(out)):
                 table.set(t, _Marks(tuple(numbers[place] for numbers in moved) or None, sources, altered))
             return True

@@ -68,7 +68,7 @@ def same(one, other):
 def no_search(request, monkeypatch):
     """Looking for redundancies takes a second; only the tests about it do."""
     if "redundan" not in request.node.name:
-        monkeypatch.setattr(attaching, "EXAMINED", 0)
+        monkeypatch.setattr(attaching, "_redundant", lambda *arguments: ())
 
 
 @pytest.mark.parametrize(
@@ -373,9 +373,28 @@ def test_redundancies_are_named(monkeypatch):
     assert any("model.layers.0.input_layernorm.weight" in line for line in found), found
     # q_norm against k_norm is a redundancy of the model, not of what is attached
     assert attach(toy("qwen3"), "scalar", where=lambda name: "layers.0.mlp.down_proj" in name).redundant == ()
+
+
+def test_redundancies_of_wide_models_are_the_same(monkeypatch):
+    """But for the choice of those that follow from others: the same numbers of those with few entries."""
     monkeypatch.setattr(attaching, "EXAMINED", 300)
-    (line,) = attach(toy("llama"), "row+column").redundant
-    assert line == "not examined: 384 entries of vectors, more than 300"
+    *found, last = attach(toy("llama"), "row+column").redundant
+    assert last == "of 384 entries: sought were those of at most 24 of them, and those of whole vectors"
+    for layer in (f"model.layers.{i}" for i in range(2)):
+        for start in (
+            f"{layer}.self_attn.v_proj.weight (row) ~ {layer}.self_attn.o_proj.weight (column): 8 symmetries",
+            f"{layer}.mlp.up_proj.weight (row) ~ {layer}.mlp.down_proj.weight (column): 24 symmetries",
+            f"{layer}.self_attn.q_proj.weight (row) ~ {layer}.self_attn.k_proj.weight (row): 4 symmetries",
+            f"{layer}.mlp.gate_proj.weight (row) ~ ",
+        ):
+            assert any(line.startswith(start) for line in found), found
+    assert len(found) == 14
+
+
+def test_tables_are_not_examined_for_redundancy(monkeypatch):
+    """The learned positions of GPT-2 alone are more entries than are examined."""
+    monkeypatch.setattr(attaching, "EXAMINED", 500)
+    assert not any("entries" in line for line in attach(toy("gpt2"), "scalar").redundant)
 
 
 def test_only_verified_redundancies_count(monkeypatch):

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from simulations.models import targets
 from simulations.models.audit import template
-from simulations.models.running import call
+from simulations.models.running import call, example_input
 from simulations.models.shrinking import HEADS, MOST_LAYERS, VOCABULARY, WIDTH
 from simulations.models.targets import find_subject
 from simulations.models.trace import trace
@@ -50,6 +50,7 @@ def no_network(monkeypatch):
     [
         *("llama", "gpt_neo", "gemma3n_text", "deepseek_v3", "mixtral", "jamba", "falcon_h1", "mamba2", "zamba2"),
         *("qwen3_next", "recurrent_gemma", "rwkv", "gemma4_text", "electra", "t5", "vit", "dinov2", "whisper"),
+        *("siglip", "siglip_text_model", "swin"),
     ],
 )
 def test_tiny_sizes_keep_the_structure(kind):
@@ -91,6 +92,23 @@ def test_a_tiny_image_has_several_patches():
     for kind in ("vit", "siglip_vision_model"):
         config = find_subject(kind, sizes="tiny").config
         assert config.image_size >= 2 * config.patch_size and config.image_size % config.patch_size == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "norm", "consumers"),
+    [
+        ("siglip", {"pixel_values", "input_ids"}, "vision_model.encoder.layers.0.layer_norm1", 3),
+        ("siglip_text_model", {"input_ids"}, "encoder.layers.0.layer_norm1", 3),
+        ("swin", {"pixel_values"}, "encoder.layers.0.downsample.norm", 1),
+        ("wav2vec2", {"input_values"}, "feature_projection.layer_norm", 1),
+    ],
+)
+def test_models_of_images_sounds_and_towers_of_larger_ones_are_read(kind, inputs, norm, consumers):
+    subject = find_subject(kind, sizes="tiny")
+    assert set(example_input(subject.model) if subject.example is None else subject.example) - {"use_cache"} == inputs
+    traced = trace(subject.model, subject.example)
+    assert set(traced.unread) <= {"masked_spec_embed"}  # read in training only
+    assert {n.module: len(n.consumers) for n in traced.norms}[norm] == consumers
 
 
 def test_three_heads_become_two_which_divide_the_width():

@@ -86,6 +86,7 @@ INPUT = {
     "other activation in between": (lambda m, x, y: m.a(y * x.sigmoid()), {"a.weight": 1}),
     "token shift": (lambda m, x, y: m.a(y + 0.5 * y.roll(1, 1)), {"a.weight": 1}),
     "token shift with zeros": (lambda m, x, y: m.a(0.3 * y + 0.7 * F.pad(y, (0, 0, 1, -1))), {"a.weight": 1}),
+    "padded with nothing": (lambda m, x, y: m.a(F.pad(y, (0, 0, 0, 0))), {"a.weight": 1}),
     "windows padded with zeros": (lambda m, x, y: m.a(F.pad(y, (0, 0, 0, 3)).unflatten(1, (2, 4))), {"a.weight": 1}),
     "gated by itself, then a matrix": (lambda m, x, y: m.b(m.a(y) * y), {"a.weight": 1, "b.weight": 1}),
     "layer with a bias": (lambda m, x, y: F.linear(y, m.a.weight, m.vector), {"a.weight": 1}),
@@ -759,6 +760,41 @@ def test_kinds_of_parameters_that_are_read_by_a_detour(layer, kinds):
     for name, use in trace(model, tokens()).uses.items():
         found.setdefault(use.kind, []).append(name.removeprefix("0."))
     assert found == kinds
+
+
+TABLES = {
+    "added": lambda m, given: m.table,
+    "cut": lambda m, given: m.table[:5],
+    "looked up by an embedding": lambda m, given: F.embedding(torch.arange(5), m.table),
+    "looked up by indices": lambda m, given: m.table[torch.arange(5)],
+    "looked up where no padding is": lambda m, given: F.embedding((given >= 0).long().cumsum(1) - 1, m.table),
+    "looked up by distance": lambda m, given: F.embedding((torch.arange(5)[:, None] - torch.arange(5)).abs(), m.table)[
+        0
+    ],
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_of_positions_are_vectors_however_they_are_written(case):
+    model = made(lambda m, x, y: m.a(y) + TABLES[case](m, x[..., 0].abs()))
+    model.table = nn.Parameter(torch.randn(5, D, dtype=torch.float64))
+    traced = trace(model, tokens())
+    assert traced.uses["table"].kind == "vector" and not iwd_rule(traced)["table"]
+
+
+@pytest.mark.parametrize("given", [torch.arange(10).reshape(2, 5) % 9, torch.tensor([[3, 1, 4, 1, 5]] * 2)])
+@pytest.mark.parametrize("look", [lambda m, i: m.embed(i), lambda m, i: m.embed.weight[i]])
+def test_tables_that_are_looked_up_by_what_is_given_are_embeddings(look, given):
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm, self.kinds = nn.Embedding(9, D), RMSNorm(), nn.Embedding(2, D)
+
+        def forward(self, tokens):
+            return self.norm(look(self, tokens) + self.kinds(torch.zeros(5, dtype=torch.int64)))
+
+    uses = trace(Tokens(), given).uses
+    assert (uses["embed.weight"].kind, uses["kinds.weight"].kind) == ("embedding", "embedding")
 
 
 def test_matrices_in_fused_layers_are_matrices():

@@ -25,6 +25,22 @@ ASKED = "#E9EFF3"
 OUTLYING = 20
 """Times the median size from which on an effect outlies the others."""
 
+WORDS = {
+    "clipping": "multipliers' share of the squared norm of the gradient",
+    "log abm": "ln (measured / due to noise alone)",
+    "log alignment": "power of the width that the alignment grows with",
+    "log branches": "ln of the ratio of norms",
+    "log conserved": "ln of the drift of Q, or its power of the step",
+    "log diversity": "ln of the ratio of spreads",
+    "log orbits": "ln of the distance along a symmetry, or its difference",
+    "log sharpness": "ln of the ratio of eigenvalues, or of largest stable steps",
+    "log signal": "ln of the ratio of signal-to-noise to that of matrices",
+    "log sizes": "power of the width that the size goes with",
+    "orbits": "rms distance along a symmetry, in ln",
+    "signal": "rank correlation of signal-to-noise and displacement",
+}
+"""What is on the axis where it is no loss."""
+
 Row = tuple[str, Contrast, Estimate]
 """An experiment's name, one of its contrasts, and what was measured."""
 
@@ -71,7 +87,7 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
     ax.set_xlim(start, end)
     ax.set_yticks(range(len(rows)), [f"{experiment}: {contrast.name}" for experiment, contrast, _ in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel(f"{quantity}{',' if rows[0][1].units else ''}{rows[0][1].units}")
+    ax.set_xlabel(WORDS.get(quantity) or f"{quantity},{rows[0][1].units}")
     if ax.get_xscale() == "linear":
         ax.locator_params(axis="x", nbins=5)
     ax.grid(visible=False, axis="y")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import figures
-from figures import bands, style
+from figures import bands, style, training_effects
 from scalevec_theory.registry import installed_claims
+from simulations.lm.experiments import EXPERIMENTS
 
 NAMES = sorted(figures.available())
 BUDGET = 150.0
@@ -63,6 +64,11 @@ def test_an_outcome_that_is_not_there_is_left_out(tmp_path, monkeypatch, name):
     monkeypatch.setattr(bands, "committed", lambda experiment: None)
     svg, png = importlib.import_module(figures.available()[name]).draw(tmp_path, 0)
     assert svg.exists() and png.exists()
+
+
+def test_every_quantity_of_the_training_effects_has_its_words():
+    quantities = {c.quantity for e in EXPERIMENTS.values() for c in e.contrasts if not c.units}
+    assert set(training_effects.WORDS) == quantities
 
 
 def test_every_figure_a_claim_names_exists_and_every_claim_names_one():

@@ -19,13 +19,14 @@ from scalevec_theory.paired import agreement
 from scalevec_theory.parametrizations import INPUT_SCALE
 from scalevec_theory.problems import Between, Identity, Problems, ProblemSpace
 from scalevec_theory.proof import Lemma, Proof, inner
-from scalevec_theory.pumping import Column
+from scalevec_theory.pumping import Column, MuonColumn
 from scalevec_theory.stochastic_descent import stochastic_descent
 
 v, lam, R2, p, q, dp, dq, dQ, Q, U, U0 = symbols("v λ R^2 p q dp dq dQ Q U U(0)", real=True)
 c, lr, rho, dz, dv, drho, pull, across = symbols("c η ρ dz dv dρ δ κ", real=True)
 decay_v, decay_W = symbols("λ_v λ_W", real=True)
 lag, lag_v, lag_rho, kappa, square, sigma, inverse = symbols("lag lag_v lag_ρ κ E[δ^2] σ 1/σ", real=True)
+gain, unit, V, b = symbols("a f V |b|", real=True)
 wg, ww, Tg, Tw = inner("w", "g"), inner("w", "w"), inner("T", "g"), inner("T", "w")
 
 
@@ -135,6 +136,44 @@ def prove_adamw_law() -> Proof:
     )
 
 
+def prove_muon_law() -> Proof:
+    """z = a v − ρ where noise and pull move ρ by a times as much as v; a from the fixed size of Muon's update."""
+    size = Lemma(
+        "a^2 c V = f^2: noise moves w by a η ξ/σ a step",
+        Eq(gain**2 * c * V, unit**2),
+        {
+            "the update is of size f, whatever b is: a |b| = f v σ": Eq(gain * b, unit * v * sigma),
+            "b averages v ξ with variance V: |b|^2 = c V v^2 σ^2": Eq(b**2, c * V * v**2 * sigma**2),
+            "v σ != 0": Eq(v * sigma * inverse, 1),
+        },
+    )
+    motion = Lemma(
+        "E[dz] = η (λ_W ρ - a λ_v v) - (c - 1) a^2 η^2/(2 ρ)",
+        Eq(2 * rho * dz, 2 * rho * lr * (decay_W * rho - gain * decay_v * v) - (c - 1) * gain**2 * lr**2),
+        {
+            "z = a v - ρ": Eq(dz, gain * dv - drho),
+            "v, AdamW: pull and noise along w, and decay": Eq(dv, pull - lr * decay_v * v),
+            "ρ: a times these, decay, and Itô's term of the noise across w": Eq(
+                2 * rho * drho, 2 * rho * (gain * pull - lr * decay_W * rho) + across
+            ),
+            "c - 1 directions of variance a^2": Eq(across, (c - 1) * gain**2 * lr**2),
+        },
+    )
+    limit = Lemma(
+        "decay on W only: at rest v^2 = 2 λ R^2/((c - 1) a^2 η)",
+        Eq(p * (c - 1) * gain**2 * lr, 2 * lam * R2),
+        {
+            "dz = 0: 2 λ ρ^2 = (c - 1) a^2 η": Eq(2 * lam * q, (c - 1) * gain**2 * lr),
+            "valley: v^2 ρ^2 = R^2": Eq(p * q, R2),
+        },
+    )
+    return Proof(
+        (size, motion, limit),
+        "A force that lasts passes the momentum whole, noise does not: so a, with V < 1, exceeds what one step shows. "
+        "The step from Muon to these updates (noise dominates, c large, small steps, no lags) is the model's.",
+    )
+
+
 COLUMN = {"H": Identity("dd"), "T": Between("cd", 0.3, 2.0), "lam": Between("", 0.003, 0.03)}
 VALLEY = ProblemSpace(
     "one column of positive target, whitened; v(0) = 1, W(0) = 0", {"c": (1, 2, 3), "d": (1,)}, COLUMN
@@ -194,8 +233,10 @@ GROUPS = 16
 NO_DECAY, ONE_OUTPUT = Column(1.0, 16, 0.04, 0.0, 0.0, 1.0), Column(1.0, 1, 0.04, 0.0, 0.1, 1.0)
 
 
-def measured_over_law(column: Column, steps: tuple[int, ...], v0: float, paths: int, seed: int) -> Tensor:
-    """Group means of v² and ‖w‖² after ``steps`` of AdamW over those of the law, ``(GROUPS, 2, S)``.
+def measured_over_law(
+    column: Column, steps: tuple[int, ...], v0: float, paths: int, seed: int, optimizer: str = "adamw"
+) -> Tensor:
+    """Group means of v² and ‖w‖² after ``steps`` of ``optimizer`` over those of the law, ``(GROUPS, 2, S)``.
 
     v(0) = v0, w(0) = T/v0, equal entries of T; batches of 4 of x ~ N(0, 1) with label noise 2, so that the gradient of
     θ has noise of standard deviation 1.
@@ -208,7 +249,7 @@ def measured_over_law(column: Column, steps: tuple[int, ...], v0: float, paths: 
         steps,
         label_noise=2.0,
         batch=4,
-        optimizer="adamw",
+        optimizer=optimizer,  # type: ignore[arg-type]
         step=column.lr,
         paths=paths,
         seed=seed,
@@ -264,6 +305,26 @@ def measure_small_steps(setting: Setting) -> list[Evidence]:
     evidence.append(measured("simulation", 0.01 - abs(v / rho - 1), detail, error=1e-6))
     return evidence
 
+
+def _muon(name: str, column: Column, statement: str, *, holds: bool = True) -> Scope:
+    """As `_adamw`; η is so small that what is left out, of order η(a v + ρ)/(σ(1 − μ)), is 0.07 (at c = 64, decay on W
+    only, v² was 8% and ‖w‖² 7% below the law).
+
+    The runs were looked at before the scopes were written; the tolerance is that of AdamW's.
+    """
+
+    def measure(setting: Setting) -> list[Evidence]:
+        steps, paths, seed = (500, 2000), setting.choose(4, 32, 256), int(setting.rng.integers(2**31))
+        ratio = measured_over_law(column, steps, 1.0, paths, seed, "muon")
+        detail = f"v² and ‖w‖² after {steps[0]} and {steps[1]} steps, c = {column.c}, η = {column.lr:g}"
+        return [agreement(ratio.flatten(1), 0.1, setting, f"decay-pumping:{name}", detail)]
+
+    return Scope(name, f"{MUON}{statement} E[v²] and E‖w‖² follow the law within 10%.", holds, measure=measure)
+
+
+MUON = "Muon on w with AdamW on v, c = 16, η = 0.002, from v = ‖w‖ = 1, 2,000 steps"
+NO_DECAY_MUON, DECAY_V_MUON = MuonColumn(1.0, 16, 0.002, 0.0, 0.0, 1.0), MuonColumn(1.0, 16, 0.002, 0.1, 0.0, 1.0)
+DECAY_W_MUON, DECAY_MUON = MuonColumn(1.0, 16, 0.002, 0.0, 0.1, 1.0), MuonColumn(1.0, 16, 0.002, 0.1, 0.1, 1.0)
 
 claim = Claim(
     id="decay-pumping",
@@ -371,6 +432,24 @@ claim = Claim(
             "η^(−1/3), and with decay on W only, c = 1, v like η^(−2/3); with equal decay on both it stays at v = ‖w‖.",
             holds=True,
             measure=measure_small_steps,
+        ),
+        Scope(
+            "muon-model",
+            "Muon's update of one column has a fixed size, so that noise and pull move ‖w‖ by a = f/√(cV) times as "
+            "much as AdamW moves v: z = a v − ‖w‖ has no noise of its own to first order, and E[dz/dt] = "
+            "η(λ_W‖w‖ − a λ_v v) − (c−1)a²η²/(2‖w‖).",
+            holds=True,
+            proof=prove_muon_law,
+        ),
+        _muon("muon-no-decay", NO_DECAY_MUON, ", no decay:"),
+        _muon("muon-decay-v", DECAY_V_MUON, ", decay 0.1 on v only:"),
+        _muon("muon-decay-w", DECAY_W_MUON, ", decay 0.1 on W only:"),
+        _muon("muon-decay-both", DECAY_MUON, ", decay 0.1 on both:"),
+        _muon(
+            "muon-as-adamw",
+            Column(1.0, 16, 0.002, 0.1, 0.1, 1.0),
+            ", decay 0.1 on both, by the law of AdamW (a = 1):",
+            holds=False,
         ),
     ),
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scalevec_theory.pumping import Column, on_valley
+from scalevec_theory.pumping import Column, MuonColumn, on_valley
 
 SLOW = Column(R=1.0, c=16, lr=1e-2, decay_v=0.0, decay_W=0.1, sigma=1e-9, beta2=0.0)
 """Hardly any noise: the pull is strong, so the column stays on the valley; β2 = 0 with it leaves κ near 1."""
@@ -63,6 +63,20 @@ def test_lag_is_the_share_an_average_has_not_followed() -> None:
 def test_the_pull_that_holds_against_decay_costs_some_of_the_target() -> None:
     v, rho = Column(1.0, 1, 1e-3, 0.1, 0.1, sigma=2.0).held(0.0)
     assert 1 - v * rho == pytest.approx(2 * 0.2 * v * rho / (v + rho))
+
+
+def test_muon_moves_w_by_a_fixed_size_and_the_rest_follows_by_hand() -> None:
+    """V of Nesterov at 0.9 is 0.19² + 0.81² · 0.1/1.9; √(c/1) of the step cancels √c; five steps from 1."""
+    factor = 1.0
+    for _ in range(5):
+        factor = 3.4445 * factor - 4.775 * factor**3 + 2.0315 * factor**5
+    column = MuonColumn(R=1.0, c=16, lr=1e-5, decay_v=0.0, decay_W=0.1, sigma=1.0)
+    a = factor / (0.19**2 + 0.81**2 * 0.1 / 1.9) ** 0.5
+    assert column.gain == pytest.approx(a, rel=1e-12)
+    assert column.rest()[1] ** 2 == pytest.approx(15 * a**2 * 1e-5 / 0.2, rel=0.01)
+    v, rho = replace(column, decay_v=0.1, c=1).rest()
+    assert rho / v == pytest.approx(a, rel=1e-6)
+    assert replace(column, decay_W=0.0).after(np.array([10.0]), v0=1.0)[0][0] == pytest.approx(1.0, abs=1e-3)
 
 
 @pytest.mark.parametrize(

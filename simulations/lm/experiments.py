@@ -98,6 +98,25 @@ _ALL = (
             difference("equal-parameters", "wider", "unified", 0.033),
         ),
     ),
+    # In the ladder DNP cost loss under AdamW, whose steps turn a matrix whose size the norm takes out by η/rms(W).
+    _experiment(
+        "placement",
+        "Does DNP cost loss under AdamW only because the learning rate is too large for matrices of no size?",
+        PAPER_A,
+        "llama",
+        {
+            f"{name}{rate}": {"scales": "none", "design": design, "lr": lr, "stretch": 0.5}
+            for rate, lr in {"": 3e-3, "-third-lr": 1e-3, "-tenth-lr": 3e-4}.items()
+            for name, design in {"hg": "HG", "dnp": "HG+DNP"}.items()
+        },
+        (
+            difference("shared-lr", "hg", "dnp"),
+            difference("third-lr", "hg-third-lr", "dnp-third-lr"),
+            difference("tenth-lr", "hg-tenth-lr", "dnp-tenth-lr"),
+            difference("own-lr", "hg", "dnp-third-lr"),
+        ),
+        seeds=(2, 4, 6),
+    ),
     _experiment(
         "multipliers",
         "Do learned multipliers lower the loss, under AdamW and under Muon?",

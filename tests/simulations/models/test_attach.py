@@ -378,7 +378,9 @@ def test_redundancies_are_named(monkeypatch):
 def test_redundancies_of_wide_models_are_the_same(monkeypatch):
     """But for the choice of those that follow from others: the same numbers of those with few entries."""
     monkeypatch.setattr(attaching, "EXAMINED", 300)
-    *found, last = attach(toy("llama"), "row+column").redundant
+    (line,) = attach(toy("llama"), "row+column").redundant
+    assert line == "not examined: 384 entries of vectors, more than 300; thorough=True looks all the same"
+    *found, last = attach(toy("llama"), "row+column", thorough=True).redundant
     assert last == "of 384 entries: sought were those of at most 24 of them, and those of whole vectors"
     for layer in (f"model.layers.{i}" for i in range(2)):
         for start in (

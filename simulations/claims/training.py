@@ -21,12 +21,14 @@ LITTLE = (-0.05, 0.05)
 LARGER = "At width 64 and 4 layers, after 0.8 million bytes of program text"
 STARTED = "under AdamW at learning rate 0.003, DNP's scales starting at the output sizes it finds"
 HALF = "At width 64 and 4 layers, after 0.4 million bytes of program text"
+SIZES = "In batches of 2,048 bytes of program text, at 4 layers and width"
 SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
 
 _removal = partial(contrast_scope, experiment="removal", holds=True)
 _decay = partial(contrast_scope, experiment="iwd", within=LITTLE, holds=True)
 _ladder = partial(contrast_scope, experiment="ladder")
 _unified = partial(contrast_scope, experiment="unified")
+_scaling = partial(contrast_scope, experiment="scaling")
 _norms = partial(contrast_scope, experiment="norms", holds=False)
 _width = partial(contrast_scope, experiment="width", holds=False)
 
@@ -109,6 +111,27 @@ unified = Claim(
         _unified("muon", f"{HALF}, under Muon with a cosine schedule: the loss is lower.", contrast="muon", holds=True),
         _unified(
             "moe", f"{HALF}, {STARTED}, a mixture of experts, cosine: the loss is lower.", contrast="moe", holds=False
+        ),
+    ),
+)
+
+scaling = Claim(
+    id="training-scaling",
+    title="The unified design is worth compute at every size, and the more the larger",
+    statement="Under AdamW the unified design lowers the final loss at every size, and by more at larger sizes and in "
+    "longer training.",
+    formula=r"L_{\text{standard}}(C) > L_{\text{unified}}(C), \qquad "
+    r"\frac{d}{dC} \left( L_{\text{standard}} - L_{\text{unified}} \right) > 0",
+    source=f"{PAPER_A}, scaling law and compute multiplier (1.22 dense)",
+    figures=(*FIGURES, "scaling-law"),
+    scopes=(
+        _scaling("narrow", f"{SIZES} 32, 56 steps, {STARTED}: the loss is lower.", contrast="width-32", holds=True),
+        _scaling("wide", f"{SIZES} 96, 428 steps, {STARTED}: the loss is lower.", contrast="width-96", holds=False),
+        _scaling(
+            "grows",
+            f"From width 32 and 56 steps to width 96 and 428, {STARTED}: the difference grows.",
+            contrast="grows",
+            holds=False,
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,18 +32,29 @@ class Scaling:
             raise ValueError(f"scaling: {len(self.base)} and {len(self.improved)} sizes; expected four or more of each")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Multiplier:
     """The base's compute for the loss of the improved arms over theirs: geometric mean over sizes, and its interval.
 
-    ``residual`` is the largest departure of the base's mean losses from the law, in nats per token.
+    Attributes
+    ----------
+    compute : of every size, 6 × parameters × tokens, in floating-point operations, ``(sizes,)``.
+    limit, factor, exponent : the base's law, limit + factor · (C / the geometric mean of ``compute``)^−exponent.
+    residual : the largest departure of the base's mean losses from it, in nats per token.
     """
 
     value: float
     low: float
     high: float
+    compute: np.ndarray
+    limit: float
+    factor: float
     exponent: float
     residual: float
+
+    def law(self, compute: np.ndarray) -> np.ndarray:
+        """The base's loss at other compute, in nats per token."""
+        return self.limit + self.factor * (compute / _unit(self.compute)) ** -self.exponent
 
 
 def fitted(compute: np.ndarray, loss: np.ndarray, near: np.ndarray | None = None) -> np.ndarray:
@@ -104,9 +115,10 @@ def compute_multiplier(experiment: Experiment, outcome: Outcome, draws: int = DR
     values = [multiplier(compute, base[:, d].mean(1), improved[:, d].mean(1), law) for d in drawn]
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(values, [tail, 1 - tail], method="nearest")
-    losses = law[0] + law[1] * (compute / _unit(compute)) ** -law[2]
     value = multiplier(compute, base.mean(1), improved.mean(1), law)
-    return Multiplier(value, float(low), float(high), float(law[2]), float(np.abs(losses - base.mean(1)).max()))
+    limit, factor, exponent = (float(x) for x in law)
+    found = Multiplier(value, float(low), float(high), compute, limit, factor, exponent, 0.0)
+    return replace(found, residual=float(np.abs(found.law(compute) - base.mean(1)).max()))
 
 
 def _losses(outcome: Outcome, arms: Sequence[str], seeds: Sequence[int]) -> np.ndarray:

@@ -84,7 +84,7 @@ _DOT: dict[str, Any] = {"marker": "o", "linestyle": "", "color": style.VERMILLIO
 
 def draw_prediction(file: Path, prediction: NormPrediction) -> list[Path]:
     """The rms of every matrix over the run, one colour for each kind of place; writes ``file`` in SVG and PNG."""
-    from simulations.models.audit import template
+    from simulations.models.roles import template
     from simulations.models.scales import plain_name
 
     curves: dict[str, list[np.ndarray]] = {}

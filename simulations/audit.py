@@ -141,7 +141,7 @@ def _common_prefix(names: list[str]) -> str:
 
 def _read_by(row: Row) -> list[str]:
     """Consumers without what their names share with the norm's, each with its input axis; then what else reads it."""
-    from simulations.models.audit import template
+    from simulations.models.roles import template
 
     prefix = template(row.norm).rpartition(".")[0] + "."
     alike: Counter[str] = Counter()

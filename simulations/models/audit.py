@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simulations.models.conserved import conserved, parts
 from simulations.models.decay import all_rule, dim_rule, iwd_rule, trainer_rule
 from simulations.models.folding import check_plain, refusal
-from simulations.models.roles import Consumer, Norm, Role
+from simulations.models.roles import Consumer, Norm, Role, template
 from simulations.models.running import Example
 from simulations.models.trace import trace
 
@@ -150,14 +150,18 @@ def audit(model: nn.Module, example: Example | None = None, *, counts: nn.Module
     }
     rows = tuple(row for norm in traced.norms for row in _rows(model, norm, rules, counts))
     sized = model if counts is None else counts
-    copies = Counter(template(name) for name, _ in sized.named_parameters())
+    kinds = {row.param: kind(model, row.param) for row in rows if row.param is not None}
+    copies = Counter(k[0] for name, _ in sized.named_parameters() if (k := kind(sized, name)) in kinds.values())
     warnings = pitfalls(rows, traced, rules)
-    return Audit(rows, warnings, totals(rows, sized), copies, tuple(traced.unread))
+    return Audit(rows, warnings, totals(rows, kinds, sized), copies, tuple(traced.unread))
 
 
-def template(name: str) -> str:
-    """The name with every number in it, as of a layer, replaced by a star."""
-    return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)", "*", name)
+def kind(model: nn.Module, name: str) -> tuple[str, str]:
+    """What parameters that are alike in all layers have in common: the name but for numbers, and the holder's class.
+
+    In an `nn.Sequential` of norms and linear layers names alone do not tell them apart.
+    """
+    return template(name), type(model.get_submodule(name.rpartition(".")[0])).__name__
 
 
 def _rows(model: nn.Module, norm: Norm, rules: Rules, counts: nn.Module | None) -> Iterator[Row]:
@@ -277,24 +281,25 @@ def sign_note(low: float, high: float) -> str:
     return "Q > 0 for some channels only: there v keeps its sign, elsewhere nothing is guaranteed"
 
 
-def totals(rows: tuple[Row, ...], model: nn.Module) -> Totals:
-    """Counts over the parameters of ``model`` whose names differ from the rows' in layer numbers at most.
+def totals(rows: tuple[Row, ...], kinds: Mapping[str, tuple[str, str]], model: nn.Module) -> Totals:
+    """Counts over the parameters of ``model`` that are of the `kind` of a row's.
 
     A scale whose role is not the same in all layers counts as the role ``varies``.
     """
-    roles: dict[str, str] = {}
+    roles: dict[tuple[str, str], str] = {}
     biases = set()
     for row in rows:
         if row.effective == "bias":
-            biases.add(row.template)
+            biases.add(kinds[str(row.param)])
         elif row.param is not None:
-            roles[row.template] = row.role if roles.get(row.template, row.role) == row.role else "varies"
+            alike = kinds[row.param]
+            roles[alike] = row.role if roles.get(alike, row.role) == row.role else "varies"
     by_role: dict[str, int] = {}
     bias_count = parameters = 0
     for name, p in model.named_parameters():
         parameters += p.numel()
-        kind = template(name)
-        if kind in roles:
-            by_role[roles[kind]] = by_role.get(roles[kind], 0) + p.numel()
-        bias_count += p.numel() if kind in biases else 0
+        alike = kind(model, name)
+        if alike in roles:
+            by_role[roles[alike]] = by_role.get(roles[alike], 0) + p.numel()
+        bias_count += p.numel() if alike in biases else 0
     return Totals(parameters, sum(by_role.values()), by_role, bias_count)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from simulations.models.float64 import EXACT, outputs, relative_change
 from simulations.models.rewriting import change_at_random_scales, examined, rewrite
-from simulations.models.roles import Consumer, Norm
+from simulations.models.roles import Consumer, Norm, template
 from simulations.models.running import Example
 from simulations.models.saving import allow_saving, forbid_saving
 from simulations.models.trace import trace
@@ -165,7 +165,7 @@ def held(model: nn.Module, norm: Norm) -> str | None:
         return f"no parameter is multiplied with its output (read by: {read or 'nothing'})"
     if norm.others == ("returned",):
         rest = held(model, replace(norm, others=()))
-        products = ", ".join(c.parameter for c in norm.consumers)
+        products = ", ".join(dict.fromkeys(template(c.parameter) for c in norm.consumers))
         then = f"would still not fold: {rest}" if rest else "would fold (inside a module that returns only these)"
         return f"the model also returns its output; for the products with {products} alone it {then}"
     if norm.others:

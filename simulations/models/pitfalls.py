@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from simulations.models.decay import WEIGHTS
-from simulations.models.roles import Trace
+from simulations.models.roles import Trace, template
 
 if TYPE_CHECKING:
     from simulations.models.audit import Row, Rules
@@ -51,7 +51,7 @@ def _of_norms(rows: tuple[Row, ...]) -> Iterator[str]:
     for r in rows:
         told = r.effective in ("f(w)", "unclear") or (r.role == "mixed" and r.others == ("returned",))
         if r.fold_exact is False and (told or (r.role == "input" and "untie_lm_head" not in r.requires)):
-            reasons[_template(r.reason)].append(r.template)
+            reasons[template(r.reason)].append(r.template)
     for reason, names in reasons.items():
         yield f"{listed(names)}: {reason}"
     if found := where(lambda r: "rope" in r.flags):
@@ -78,25 +78,19 @@ def _of_recipes(rows: tuple[Row, ...], traced: Trace, rules: Rules) -> Iterator[
             yield f"{recipe} decays output norms ({named}): no weight before them can make up for it"
         vectors = [n for n, u in traced.uses.items() if u.kind == "vector" and rules[key].get(n)]
         if vectors and key != "all":
-            yield f"{recipe} decays {listed(map(_template, vectors))}, which no matrix product reads"
+            yield f"{recipe} decays {listed(map(template, vectors))}, which no matrix product reads"
         missed = [n for n, u in traced.uses.items() if u.kind in WEIGHTS and rules[key].get(n) is False]
         if missed:
-            yield f"{recipe} does not decay the weight {listed(map(_template, missed))}"
+            yield f"{recipe} does not decay the weight {listed(map(template, missed))}"
 
 
 def _of_trace(traced: Trace) -> Iterator[str]:
     if unread := traced.unread:
-        yield f"{listed(map(_template, unread))}: not read on this example; nothing is known of what reads a norm there"
+        yield f"{listed(map(template, unread))}: not read on this example; nothing is known of what reads a norm there"
 
 
 def _named(row: Row, pattern: str) -> bool:
     return bool(re.match(rf"({pattern})(_|$)", row.norm.rpartition(".")[2]))
-
-
-def _template(name: str) -> str:
-    from simulations.models.audit import template
-
-    return template(name)
 
 
 def listed(names: Iterable[str]) -> str:

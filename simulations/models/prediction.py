@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from scalevec_theory.equilibrium import Prediction, checked_schedule, has_invariant_law, predict
 from scalevec_theory.optimizers import SGD, Muon, Optimizer
 from scalevec_theory.schedules import SCHEDULES
-from simulations.models.audit import template
 from simulations.models.decay import WEIGHTS
 from simulations.models.groups import ParamGroups, members_of, plain
 from simulations.models.invariance import scale_invariant
+from simulations.models.roles import template
 from simulations.models.running import Example
 from simulations.models.scales import plain_name
 from simulations.models.trace import trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -10,6 +11,11 @@ from torch import Tensor
 
 Role = Literal["input", "output", "mixed", "none"]
 Kind = Literal["matrix", "convolution", "embedding", "scale", "bias", "vector", "unread"]
+
+
+def template(name: str) -> str:
+    """A parameter's name with every number in it, as of a layer, replaced by a star."""
+    return re.sub(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)", "*", name)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ pytest.importorskip("transformers")
 
 from simulations import cli
 from simulations.audit import _read_by, summary, table
-from simulations.models.audit import audit, sign_note, template
+from simulations.models.audit import audit, sign_note
 from simulations.models.float64 import outputs, relative_change
+from simulations.models.roles import template
 from simulations.models.running import example_input
 from simulations.models.targets import find_subject
 from simulations.models.toys import FAMILIES, build, random_tokens
@@ -414,3 +415,17 @@ def test_the_command_on_a_function_and_its_errors(tmp_path, monkeypatch):
 
 def test_help_has_an_example():
     assert "scalevec audit LlamaConfig" in scalevec("audit", "--help").output
+
+
+def test_a_sequence_of_norms_and_layers_counts_the_norms_alone():
+    """In a sequence the names of norms and of layers differ in their numbers only."""
+    torch.manual_seed(0)
+    parts = [m for _ in range(3) for m in (nn.LayerNorm(8), nn.Linear(8, 8))]
+    found = audit(nn.Sequential(*parts), torch.randn(5, 8))
+    assert found.totals.scales == found.totals.biases == 3 * 8 and found.totals.by_role == {"input": 24}
+    assert found.copies == {"*.weight": 3, "*.bias": 3}
+
+
+def test_what_is_alike_in_all_layers_is_named_once():
+    lines = [w for w in audited("WhisperConfig").warnings if "also returns its output" in w]
+    assert lines and all(line.count("encoder_attn.k_proj.weight") == 1 for line in lines)

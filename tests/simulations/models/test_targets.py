@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("transformers")
 
 from simulations.models import targets
-from simulations.models.audit import template
+from simulations.models.roles import template
 from simulations.models.running import call, example_input
 from simulations.models.shrinking import HEADS, MOST_LAYERS, VOCABULARY, WIDTH
 from simulations.models.targets import find_subject

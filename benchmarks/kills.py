@@ -159,26 +159,25 @@ def live(command: str, usual: float, reference: dict[str, str], rng: random.Rand
     with tempfile.TemporaryDirectory() as name:
         folder, written = Path(name), dict[str, int]()
         while True:
-            process = start(command, folder)
+            process, how = start(command, folder), None
             try:
-                status = process.wait(rng.random() * usual)
+                process.wait(rng.random() * usual)
             except subprocess.TimeoutExpired:
                 how = rng.choice(list(SIGNALS))
-                done[how] += 1
                 if not end(process, how):
                     raise ValueError(f"a process stays after {how}") from None
-                said = (folder / "said").read_text()
-                if "Traceback" in said and "interrupted" in said:  # before it has begun, Python itself reports Ctrl-C
-                    raise ValueError(f"a traceback after {how}: {said.strip().splitlines()[-1]}") from None
-                written = look(folder, reference, written)
-                (folder / "said").unlink()
-            else:
-                if status != 0:
-                    raise ValueError(f"it ends with {status}: {(folder / 'said').read_text().splitlines()[-1]}")
-                look(folder, reference, written)
+            said = (folder / "said").read_text()
+            (folder / "said").unlink()
+            written = look(folder, reference, written)
+            if process.returncode == 0:
                 if results(folder) != reference:
                     raise ValueError("it finds less than an undisturbed run")
                 return
+            if how is None:
+                raise ValueError(f"it ends with {process.returncode}: {said.splitlines()[-1]}")
+            done[how] += 1
+            if "Traceback" in said and "interrupted" in said:  # before it has begun, Python itself reports Ctrl-C
+                raise ValueError(f"a traceback after {how}: {said.strip().splitlines()[-1]}")
 
 
 def main() -> None:
@@ -186,6 +185,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
     a = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # started in the background it would be ignored by all
     logging.getLogger("scalevec").setLevel(logging.CRITICAL)
     usual, reference = {}, {}
     for command in COMMANDS:

@@ -164,7 +164,7 @@ def test_two_processes_train_as_one(tmp_path: Path):
     )
     (tmp_path / "script.py").write_text(script)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29541"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
     subprocess.run(
         [*command, str(tmp_path / "script.py"), str(tmp_path / "out")], env=environment, check=True, capture_output=True
     )

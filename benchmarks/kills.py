@@ -1,8 +1,8 @@
 """Real commands, killed at random moments and given again: ``python benchmarks/kills.py [--kills 500] [--seed 0]``.
 
-A life is one command in a new folder.  A fresh process of it is ended after a random part of the usual time (Ctrl-C to
-the process group, as a terminal does; SIGTERM or SIGKILL to the main process) and the command is given again, killed
-again, and so on until it comes to its end by itself.  After every end, all that it wrote is looked at.  Faults: a
+A life is one command in a new folder.  A fresh process of it is ended at a random moment of one and a half times the
+usual time (Ctrl-C to the process group, as a terminal does; SIGTERM or SIGKILL to the main process), the command is
+given again, killed again, and so on until it comes to its end by itself.  After every end, all that it wrote is looked at.  Faults: a
 process that stays for more than 15 seconds; a file that is not whole; a finished result that is gone, is another or is
 computed again; a run that fails, or ends with other results than one that was never disturbed.  Exit status 1 if there
 is a fault; Ctrl-C prints what was found so far.
@@ -161,7 +161,7 @@ def live(command: str, usual: float, reference: dict[str, str], rng: random.Rand
         while True:
             process, how = start(command, folder), None
             try:
-                process.wait(rng.random() * usual)
+                process.wait(rng.random() * 1.5 * usual)
             except subprocess.TimeoutExpired:
                 how = rng.choice(list(SIGNALS))
                 if not end(process, how):

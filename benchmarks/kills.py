@@ -2,10 +2,10 @@
 
 A life is one command in a new folder.  A fresh process of it is ended at a random moment of one and a half times the
 usual time (Ctrl-C to the process group, as a terminal does; SIGTERM or SIGKILL to the main process), the command is
-given again, killed again, and so on until it comes to its end by itself.  After every end, all that it wrote is looked at.  Faults: a
-process that stays for more than 15 seconds; a file that is not whole; a finished result that is gone, is another or is
-computed again; a run that fails, or ends with other results than one that was never disturbed.  Exit status 1 if there
-is a fault; Ctrl-C prints what was found so far.
+given again, killed again, and so on until it comes to its end by itself.  After every end, all that it wrote is looked
+at.  Faults: a process that stays for more than 15 seconds; a file that is not whole; a finished result that is gone, is
+another or is computed again; a run that fails, or ends with other results than one that was never disturbed.  Exit
+status 1 if there is a fault; Ctrl-C prints what was found so far.
 """
 
 from __future__ import annotations

@@ -64,5 +64,12 @@ def run_of(outcome: Outcome) -> str:
 
 def nothing(ax: Axes, names: Sequence[str]) -> None:
     """Say that there is no outcome to draw."""
-    ax.text(0.5, 0.5, f"no outcome of full effort yet: {', '.join(names)}", ha="center", transform=ax.transAxes)
+    ax.text(
+        0.5,
+        0.5,
+        "no outcome of full effort yet:\n" + "\n".join(names),
+        ha="center",
+        va="center",
+        transform=ax.transAxes,
+    )
     ax.set_axis_off()

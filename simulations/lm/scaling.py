@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,18 +39,23 @@ class Multiplier:
     Attributes
     ----------
     compute : of every size, 6 × parameters × tokens, in floating-point operations, ``(sizes,)``.
+    base : mean losses of the base, ``(sizes,)``, in nats per token.
     limit, factor, exponent : the base's law, limit + factor · (C / the geometric mean of ``compute``)^−exponent.
-    residual : the largest departure of the base's mean losses from it, in nats per token.
     """
 
     value: float
     low: float
     high: float
     compute: np.ndarray
+    base: np.ndarray
     limit: float
     factor: float
     exponent: float
-    residual: float
+
+    @property
+    def residual(self) -> float:
+        """The largest departure of the base's losses from the law, in nats per token."""
+        return float(np.abs(self.law(self.compute) - self.base).max())
 
     def law(self, compute: np.ndarray) -> np.ndarray:
         """The base's loss at other compute, in nats per token."""
@@ -116,9 +121,7 @@ def compute_multiplier(experiment: Experiment, outcome: Outcome, draws: int = DR
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(values, [tail, 1 - tail], method="nearest")
     value = multiplier(compute, base.mean(1), improved.mean(1), law)
-    limit, factor, exponent = (float(x) for x in law)
-    found = Multiplier(value, float(low), float(high), compute, limit, factor, exponent, 0.0)
-    return replace(found, residual=float(np.abs(found.law(compute) - base.mean(1)).max()))
+    return Multiplier(value, float(low), float(high), compute, base.mean(1), *map(float, law))
 
 
 def _losses(outcome: Outcome, arms: Sequence[str], seeds: Sequence[int]) -> np.ndarray:

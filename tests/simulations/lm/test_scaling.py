@@ -53,6 +53,7 @@ def test_intervals_find_an_effect_and_none():
     found, none = (compute_multiplier(SCALING, planted(factor, 0.004), 40) for factor in (1.5, 1.0))
     assert 1.2 < found.low < found.value < found.high < 1.9
     assert none.low < 1 < none.high
+    assert found.residual < 0.02 and np.ptp(found.law(found.compute)) > 0.2  # the law is the one that was planted
     noisy = compute_multiplier(SCALING, planted(1.5, 0.1), 30)
     assert noisy.high - noisy.low > 5 * (found.high - found.low)
 

@@ -19,7 +19,8 @@ FIGURES = ("training-effects",)
 LITTLE = (-0.05, 0.05)
 """A bound set after the runs: the sign that was asked about before them is left undecided."""
 LARGER = "At width 64 and 4 layers, after 0.8 million bytes of program text"
-STARTED = "under AdamW at learning rate 0.003, DNP's scales starting at the output sizes it finds"
+AT_OUTPUT_SIZES = "DNP's scales starting at the output sizes it finds"
+STARTED = f"under AdamW at learning rate 0.003, {AT_OUTPUT_SIZES}"
 HALF = "At width 64 and 4 layers, after 0.4 million bytes of program text"
 SIZES = "In batches of 2,048 bytes of program text, at 4 layers and width"
 SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
@@ -108,7 +109,14 @@ placement = Claim(
     formula=r"L_{\text{HG}}(\eta/3) > L_{\text{HG+DNP}}(\eta/3)",
     source=f"{PAPER_A}, dual-norm placement",
     figures=(*FIGURES, "training-curves"),
-    scopes=(_placement("third-lr", f"{HALF}, at learning rate 0.001.", contrast="third-lr", holds=False),),
+    scopes=(
+        _placement(
+            "third-lr",
+            f"{HALF}, under AdamW at learning rate 0.001, {AT_OUTPUT_SIZES}: DNP on top of HG lowers the final loss.",
+            contrast="third-lr",
+            holds=False,
+        ),
+    ),
 )
 
 unified = Claim(
@@ -120,7 +128,12 @@ unified = Claim(
     source=f"{PAPER_A}, unified strategy on dense and mixture-of-experts models, AdamW and Muon, cosine and WSD",
     figures=(*FIGURES, "training-curves"),
     scopes=(
-        _unified("muon", f"{HALF}, under Muon with a cosine schedule: the loss is lower.", contrast="muon", holds=True),
+        _unified(
+            "muon",
+            f"{HALF}, under Muon at learning rate 0.003 with a cosine schedule, {AT_OUTPUT_SIZES}: the loss is lower.",
+            contrast="muon",
+            holds=True,
+        ),
         _unified(
             "moe", f"{HALF}, {STARTED}, a mixture of experts, cosine: the loss is lower.", contrast="moe", holds=False
         ),

@@ -32,6 +32,7 @@ class OneLineErrors(click.Group):
         kwargs["standalone_mode"] = False
         # To be told to end is an interrupt, too, so that worker processes are ended.
         before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        _said.clear()
         try:
             status = super().main(*args, **kwargs)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -71,8 +72,14 @@ def _end() -> None:
     os._exit(INTERRUPTED)
 
 
+_said = threading.Event()
+
+
 def _say_interrupted() -> None:
-    click.echo("scalevec: interrupted; what was finished is stored", err=True)
+    """Once: the time of grace may run out while the command is ending by itself."""
+    if not _said.is_set():
+        _said.set()
+        click.echo("scalevec: interrupted; what was finished is stored", err=True)
 
 
 def _complain(message: str) -> int:

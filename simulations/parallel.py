@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from joblib import Parallel, delayed, parallel_config
+from joblib.externals.loky.backend import resource_tracker
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from threadpoolctl import ThreadpoolController
 
@@ -97,9 +99,12 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
 def _quiet_executor() -> None:
     """Loky's own thread may look for a call that was given up, and would print a traceback at any time after.
 
-    It replaces workers that have grown, and warns of that, too.
+    It replaces workers that have grown, and warns of that, too.  Its process that frees semaphores warns of those
+    that an interrupted process was just freeing, after the last line of the command.
     """
     warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor")
+    with patch.dict(os.environ, PYTHONWARNINGS="ignore:resource_tracker"):
+        resource_tracker.ensure_running()
     before = threading.excepthook
 
     def hook(error: threading.ExceptHookArgs) -> None:

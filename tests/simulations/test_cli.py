@@ -367,6 +367,13 @@ def test_code_that_swallows_an_interrupt_is_ended_all_the_same() -> None:
     must_end_quietly(run)
 
 
+def test_an_interrupt_is_told_once_though_two_threads_end_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._said.clear()
+    cli._say_interrupted()
+    cli._say_interrupted()
+    assert capsys.readouterr().err == "scalevec: interrupted; what was finished is stored\n"
+
+
 def test_a_run_that_is_told_to_end_takes_its_workers_along() -> None:
     run = started(jobs=2)
     run.terminate()

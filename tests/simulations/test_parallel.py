@@ -1,4 +1,6 @@
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +62,12 @@ def test_what_a_call_raises_is_told_in_one_line(jobs: int, how: type[BaseExcepti
 def test_a_dead_worker_is_reported() -> None:
     with pytest.raises(WorkerLost, match="a worker process died"):
         list(run_parallel([Call(die, (), workers.__file__), *calls(3)], 2))
+
+
+def test_a_process_that_ends_while_freeing_semaphores_says_nothing() -> None:
+    code = (
+        "import os; from simulations import parallel; parallel._quiet_executor();"
+        "parallel.resource_tracker.register('/scalevec-gone', 'semlock'); os._exit(0)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

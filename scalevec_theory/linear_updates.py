@@ -131,30 +131,35 @@ def _adam(
 
 
 def transient(
-    updates: LinearUpdates, lr: FloatArray, initial: float, invariant: int = 0
+    updates: LinearUpdates, lr: FloatArray, initial: float, invariant: int = 0, divisor_memory: float | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """E[w²] at steps 0 … T ``(T + 1,)`` and E[u²] at steps 1 … T ``(T,)``, from E[w(0)²] = ``initial``.
 
     ``invariant`` n > 0: a scale-invariant vector of n weights, whose gradient has n − 1 directions and is divided by
-    the vector's norm, the noise being that at norm 1.
+    the vector's norm, the noise being that at norm 1; under AdamW it is also divided by √v̂, of ``divisor_memory`` β₂,
+    which follows the mean size of the gradients.
     """
     u = updates
-    return _recursion(
-        u.retain, u.rates, u.feed, u.noise, u.readout, u.ratio, u.drift_power, u.noise_power, lr, initial, invariant
-    )
+    laws = (u.retain, u.rates, u.feed, u.noise, u.readout, u.ratio, u.drift_power, u.noise_power)
+    return _recursion(*laws, lr, initial, invariant, -1.0 if divisor_memory is None else divisor_memory)
 
 
 @njit(cache=True)
-def _recursion(retain, rates, feed, noise, readout, ratio, drift_power, noise_power, lr, initial, invariant):
+def _recursion(retain, rates, feed, noise, readout, ratio, drift_power, noise_power, lr, initial, invariant, memory):
     T, K = feed.shape
     ww, uu = np.empty(T + 1), np.empty(T)
     wy, yy, f, cy = np.zeros(K), np.zeros((K, K)), np.zeros(K), np.zeros(K)
     ww[0] = initial
+    square = seen = 0.0
     for t in range(T):
         w2, r = ww[t], 1 + ratio[t] * ww[t]
         share = r ** -noise_power[t]
         if invariant > 0:
             share *= (invariant - 1) / (invariant * invariant * w2)
+        size = 1.0
+        if memory >= 0:
+            square, seen = memory * square + (1 - memory) * share, memory * seen + 1 - memory
+            size = np.sqrt(square / seen)
         for i in range(K):
             f[i] = feed[t, i] * r ** -drift_power[t]
         for i in range(K):
@@ -171,9 +176,9 @@ def _recursion(retain, rates, feed, noise, readout, ratio, drift_power, noise_po
             wy[i] = rates[i] * wy[i] + f[i] * w2
             cy[i] = 0.0
             for j in range(K):
-                cy[i] += yy[i, j] * readout[t, j]
-            wu += wy[i] * readout[t, i]
-            u2 += cy[i] * readout[t, i]
+                cy[i] += yy[i, j] * readout[t, j] / size
+            wu += wy[i] * readout[t, i] / size
+            u2 += cy[i] * readout[t, i] / size
         for i in range(K):
             wy[i] = retain[t] * wy[i] - lr[t] * cy[i]
         ww[t + 1] = retain[t] ** 2 * w2 - 2 * retain[t] * lr[t] * wu + lr[t] ** 2 * u2

@@ -126,18 +126,21 @@ def transient(
     lr: FloatArray,
     weight_decay: FloatArray,
     initial: float,
+    invariant: int = 0,
 ) -> tuple[FloatArray, FloatArray]:
-    """E[w²] at steps 0 … T ``(T + 1,)`` and E[u²] at steps 1 … T ``(T,)``, from E[w(0)²] = ``initial``."""
+    """E[w²] at steps 0 … T ``(T + 1,)`` and E[u²] at steps 1 … T ``(T,)``, from E[w(0)²] = ``initial``.
+
+    ``invariant`` n > 0: a scale-invariant tensor of n weights, whose gradients go as the inverse of its norm, so that
+    older ones weigh more in q while the norm grows.
+    """
     h, variance = covariance_law(optimizer, shape)
     q, t = gradient_filter(optimizer), np.arange(1.0, len(lr) + 1)
-    spread, ahead = np.sqrt(q.variance(t)), np.sqrt(q.variance(t + 1))
     # Where β₁ > β₂ the first steps are correlated more closely than those at rest.
-    top = max(float((q.covariance(t) / (spread * ahead)).max()), float(correlations(q, 1)[0]), 1e-9)
+    first = (q.covariance(t) / np.sqrt(q.variance(t) * q.variance(t + 1))).max()
+    top = 1.0 if invariant else max(float(first), float(correlations(q, 1)[0]), 1e-9)
     table = h(np.linspace(0, top, NODES + 1))
-    ww = _recursion(
-        1 - lr * weight_decay, lr, spread, q.covariance(t), q.memory, _lags(q), table, top, variance, initial
-    )
-    return ww, np.full(len(lr), variance)
+    laws = (q.own, q.past, q.memory, _lags(q), table, top, variance)
+    return _recursion(1 - lr * weight_decay, lr, *laws, initial, invariant), np.full(len(lr), variance)
 
 
 def _lags(q: Filter, retain: float = 1.0) -> int:
@@ -155,19 +158,23 @@ def correlations(q: Filter, lags: int) -> FloatArray:
 
 
 @njit(cache=True)
-def _recursion(retain, lr, spread, covariance, memory, lags, table, top, variance, initial):
+def _recursion(retain, lr, own, past, memory, lags, table, top, variance, initial, invariant):
     T, nodes = len(lr), len(table) - 1
-    ww = np.empty(T + 1)
-    ww[0] = initial
+    ww, spread, covariance = np.empty(T + 1), np.empty(T), np.empty(T)
+    ww[0], mm = initial, 0.0
     for t in range(T):
-        past, kept, fade = 0.0, 1.0, 1.0
+        share = (invariant - 1) / (invariant * invariant * ww[t]) if invariant > 0 else 1.0
+        spread[t] = np.sqrt(own * own * share + past * past * mm)
+        covariance[t] = past * (own * (1 - memory) * share + past * memory * mm)
+        mm = memory * memory * mm + (1 - memory) ** 2 * share
+        before, kept, fade = 0.0, 1.0, 1.0
         for s in range(t - 1, max(t - 1 - lags, -1), -1):
             x = covariance[s] * fade / (spread[s] * spread[t]) * (nodes / top)
             i = min(int(x), nodes - 1)
-            past += lr[s] * kept * (table[i] + (x - i) * (table[i + 1] - table[i]))
+            before += lr[s] * kept * (table[i] + (x - i) * (table[i + 1] - table[i]))
             kept *= retain[s]
             fade *= memory
-        ww[t + 1] = retain[t] ** 2 * ww[t] + 2 * retain[t] * lr[t] * past + lr[t] ** 2 * variance
+        ww[t + 1] = retain[t] ** 2 * ww[t] + 2 * retain[t] * lr[t] * before + lr[t] ** 2 * variance
     return ww
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from simulations.memory import NEEDED
+
 STUDY = "def measure(x):\n    return float(x)\n"
 TINY = (
     "width=16",
@@ -44,7 +46,7 @@ COMMANDS = {
     "audit": "audit llama --json audit.json",
     "experiment": "experiment symmetry --jobs 2 --json symmetry.json",
 }
-MEMORY = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25)
+MEMORY = (8.0, 4.0, 2.0, NEEDED, 1.0, 0.5, 0.25)
 """GiB of address space."""
 SECONDS = 180.0
 
@@ -131,7 +133,10 @@ def conditions() -> Iterator[tuple[str, Callable[[str], str | None]]]:
         def little(name: str, limit: int = limit) -> str | None:
             with folder() as place:
                 limited = run(name, place, before=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
-                return wrong(limited, place, False)
+                said = wrong(limited, place, False)
+                if said is None and limited.returncode == 2 and "memory" not in limited.stderr:
+                    return f"a reason that is not the memory: {limited.stderr.strip()[-200:]}"
+                return said
 
         yield f"{gib:g} GiB", little
 

@@ -16,6 +16,7 @@ import click
 from simulations.audit import audit
 from simulations.equilibrium import equilibrium
 from simulations.lm.commands import experiment, train
+from simulations.memory import SAID, check_limit, out_of_memory
 from simulations.runs_command import runs
 from simulations.sweep_command import sweep
 
@@ -43,14 +44,15 @@ class OneLineErrors(click.Group):
             status = INTERRUPTED
         except click.ClickException as error:
             status = _complain(error.format_message())
-        except OSError as error:
-            status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        except ValueError as error:
-            status = _complain(str(error))
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "alloc" not in str(error):  # as torch says it
+        except Exception as error:
+            if out_of_memory(error):
+                status = _complain(SAID + (str(error).strip() or "nothing more can be allocated"))
+            elif isinstance(error, OSError):
+                status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            elif isinstance(error, ValueError):
+                status = _complain(str(error))
+            else:
                 raise
-            status = _complain(f"out of memory: {str(error).strip() or 'nothing more can be allocated'}")
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -105,8 +107,11 @@ path = click.Path(dir_okay=False, path_type=Path)
 
 @click.group(cls=OneLineErrors, epilog=_example("scalevec check loss-dominance"))
 @click.version_option(package_name="scalevec")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Prove, attack, simulate and draw claims about scale vectors and learnable multipliers."""
+    if context.invoked_subcommand != new_claim.name:  # the one that loads no library
+        check_limit()
 
 
 @main.command(epilog=_example("scalevec claims", "scalevec claims loss-dominance"))
@@ -181,6 +186,9 @@ def check(
         if not result.ok or (names and result.counterexample is not None):
             out.print(f"\n{describe_result(target, result)}")
     out.print(f"\n{summary(results)}")
+    for r in results:
+        if r.reason.startswith(RAISED + SAID):
+            raise MemoryError(r.reason.removeprefix(RAISED + SAID))
     if any(r.reason.startswith(RAISED) for r in results):
         return 2
     return 0 if all(r.ok for r in results) else 1

@@ -16,10 +16,11 @@ from unittest.mock import patch
 import torch
 from joblib import Parallel, delayed, parallel_config
 from joblib.externals.loky.backend import resource_tracker
-from joblib.externals.loky.process_executor import BrokenProcessPool
+from joblib.externals.loky.process_executor import BrokenProcessPool, _ExecutorManagerThread
 from threadpoolctl import ThreadpoolController
 
 from scalevec_theory.registry import blame
+from simulations.memory import SAID, out_of_memory
 from simulations.orphans import end_with
 
 
@@ -59,6 +60,7 @@ def run_parallel(
     ------
     ValueError : ``jobs`` below 1, or no scheduler answers.
     WorkerLost : a worker process died on this machine.
+    MemoryError : worker processes cannot be served for lack of memory.
     """
     if scheduler is not None:
         from simulations.cluster import run_on_cluster
@@ -88,6 +90,8 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
         for index, value, raised in outcomes:
             yield index, Raised(raised) if raised else value
     except BrokenProcessPool as error:
+        if out_of_memory(error):
+            raise MemoryError(str(error)) from error
         raise WorkerLost("a worker process died, most likely for lack of memory; try fewer --jobs") from error
     finally:
         with warnings.catch_warnings():
@@ -99,6 +103,7 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
 def _quiet_executor() -> None:
     """Loky's own thread may look for a call that was given up, and would print a traceback at any time after.
 
+    If it ends for lack of memory, nobody waits for the workers any more: the results that are missing would not come.
     It replaces workers that have grown, and warns of that, too.  Its process that frees semaphores warns of those
     that an interrupted process was just freeing, after the last line of the command.
     """
@@ -108,8 +113,12 @@ def _quiet_executor() -> None:
     before = threading.excepthook
 
     def hook(error: threading.ExceptHookArgs) -> None:
-        if error.thread is None or error.thread.name != "ExecutorManagerThread":
+        if not isinstance(error.thread, _ExecutorManagerThread):
             before(error)
+        elif error.exc_value is not None and out_of_memory(error.exc_value):
+            broken = BrokenProcessPool(f"worker processes cannot be served: {error.exc_value}")
+            broken.__cause__ = error.exc_value
+            error.thread.terminate_broken(broken)
 
     threading.excepthook = hook
 
@@ -127,7 +136,7 @@ def _perform(index: int, call: Call) -> tuple[int, Any, str]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the code of a claim may raise anything, SystemExit included
-        return index, None, blame(call.source, error)
+        return index, None, SAID * out_of_memory(error) + blame(call.source, error)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from simulations.lm.commands import on_device, on_jobs, on_scheduler, runs_folder
+from simulations.memory import SAID
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +59,7 @@ def sweep(
     TARGET is train:FAMILY (see scalevec train); flow, noise or equilibrium, simulations of the theory; or
     FILE.py:FUNCTION, a function of keyword arguments of your own, which returns a number, a mapping of numbers or an
     xarray dataset.  The same command again runs only what is missing, so that it can be stopped, or end with a failed
-    point, at any time.  Exit status 1 if a point failed.
+    point, at any time.  Exit status 1 if a point failed, 2 if for lack of memory.
     """
     from scalevec_theory.flow import check_device
     from simulations.export import check_export
@@ -89,6 +90,9 @@ def sweep(
     for point in failed:
         shown = ", ".join(f"{k}={v}" for k, v in point.settings.items())
         click.echo(f"scalevec: failed: {shown}: {point.error}", err=True)
+    for point in failed:
+        if point.error.startswith(SAID):
+            raise MemoryError(point.error.removeprefix(SAID))
     return 1 if failed else 0
 
 

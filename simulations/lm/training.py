@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from simulations.lm.measures import measure
 from simulations.lm.run import PRECISIONS, Laboratory, Run, set_up
+from simulations.memory import out_of_memory
 from simulations.runs import RunStore, label
 from simulations.store import seal, set_aside, unseal, write_bytes
 
@@ -252,6 +253,8 @@ class _Course:
         except FileNotFoundError:
             return True
         except Exception as error:  # whatever a damaged file makes torch raise
+            if out_of_memory(error) and not (content or b"").startswith(ZIP):  # what is sealed is not damaged
+                raise
             reason = " ".join(str(error).split())[:200]
             moved = set_aside(path, content)
             logger.warning(f"{path}: not a checkpoint of this run ({reason}); {moved}; training starts over")

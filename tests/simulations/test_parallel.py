@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 import workers
+from joblib.externals.loky import get_reusable_executor
 from threadpoolctl import threadpool_limits
 from workers import die, draw, fail, pool_threads
 
+from simulations.memory import SAID
 from simulations.parallel import Call, Raised, WorkerLost, run_parallel
 
 
@@ -62,6 +64,22 @@ def test_what_a_call_raises_is_told_in_one_line(jobs: int, how: type[BaseExcepti
 def test_a_dead_worker_is_reported() -> None:
     with pytest.raises(WorkerLost, match="a worker process died"):
         list(run_parallel([Call(die, (), workers.__file__), *calls(3)], 2))
+
+
+def test_no_thread_to_serve_workers_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(queue: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("joblib.externals.loky.backend.queues.Queue._start_thread", refuse)
+    get_reusable_executor().shutdown(kill_workers=True)  # the next one starts its threads anew
+    with pytest.raises(MemoryError, match="cannot be served: can't start new thread"):
+        list(run_parallel(calls(3), 2))
+
+
+def test_a_call_without_memory_is_told_from_one_that_raises() -> None:
+    assert [str(x).startswith(SAID) for _, x in run_parallel([Call(fail, (MemoryError,), workers.__file__)], 1)] == [
+        True
+    ]
 
 
 def test_a_process_that_ends_while_freeing_semaphores_says_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sympy import Eq, symbols
 
-from scalevec_theory.check import check_scope
+from scalevec_theory.check import check_scope, search_budget
 from scalevec_theory.claim import Claim, Evidence, Margin, NotRun, Scope, Setting, Verdict, measured
 from scalevec_theory.problems import Problems, ProblemSpace, Real
 from scalevec_theory.proof import Lemma, Proof
@@ -57,6 +57,11 @@ def test_a_proof_proves_and_a_failed_one_does_not_refute() -> None:
     assert "residual" in failed.evidence[0].detail
 
 
+def test_one_lemma_that_fails_leaves_a_proof_open() -> None:
+    half = Proof((*proof(1).lemmas, *proof(2).lemmas), "both")
+    assert check(Scope("s", "", True, proof=lambda: half)).verdict == Verdict.INCONCLUSIVE
+
+
 def test_a_counterexample_outranks_a_proof() -> None:
     result = check(Scope("s", "", True, SPACE, negative, proof=lambda: proof(1)))
     assert result.verdict == Verdict.REFUTED and not result.ok
@@ -82,6 +87,8 @@ def test_what_cannot_run_says_why_and_is_not_ok() -> None:
 
     result = check(Scope("s", "", True, measure=measure))
     assert (result.verdict, result.ok, result.reason) == (Verdict.NOT_RUN, False, "the package is missing")
+    proved = check(Scope("s", "", True, proof=lambda: proof(1), measure=measure))
+    assert (proved.verdict, proved.ok, proved.reason) == (Verdict.PROVED, False, "the package is missing")
 
 
 def test_the_counterexample_of_an_installed_claim_runs_when_pasted() -> None:
@@ -112,6 +119,18 @@ def test_a_negative_margin_that_decides_nothing_confirms_nothing(value: float, e
 
     result = check(Scope("s", "", True, SPACE, margin))
     assert result.verdict == Verdict.INCONCLUSIVE and detail in result.evidence[0].detail
+
+
+def test_a_space_of_which_nothing_can_be_drawn_confirms_nothing() -> None:
+    empty = ProblemSpace("x < x", SPACE.dims, SPACE.fields, where=lambda p: torch.zeros(len(p), dtype=torch.bool))
+    result = check(Scope("s", "", True, empty, positive))
+    assert result.verdict == Verdict.INCONCLUSIVE and "could be drawn" in result.evidence[0].detail
+
+
+def test_a_slow_margin_is_computed_less_often() -> None:
+    cheap, slow = (Scope("s", "", True, SPACE, positive, cost=cost) for cost in (1, 8))
+    assert [search_budget(s, "quick") for s in (cheap, slow)] == [2000, 250]
+    assert check(slow).evidence[0].instances <= 250
 
 
 def test_one_margin_of_minus_infinity_leaves_it_open() -> None:
@@ -169,3 +188,5 @@ def test_evaluate_recomputes_one_margin_and_names_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="not stated on a problem space"):
         Scope("s", "", True, proof=lambda: proof(1)).evaluate(x=[1])
     assert np.isfinite(scope.evaluate(x=[0.5]))
+    told = Scope("s", "", True, SPACE, lambda p, accuracy: Margin.equal(0 * p["x"], 0 * p["x"], accuracy), accuracy=1e-5)
+    assert told.evaluate(x=[1]) == pytest.approx(1e-7)

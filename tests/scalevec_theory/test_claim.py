@@ -20,9 +20,11 @@ def margin(problems, accuracy):  # type: ignore[no-untyped-def]
 def test_margin_of_an_inequality_is_its_worst_component_with_its_own_error() -> None:
     larger = torch.tensor([[3.0, 1.0], [2.0, 2.0]])
     smaller = torch.tensor([[1.0, 1.5], [1.0, 1.9]])
-    error = torch.tensor([[0.1, 0.2], [0.0, 0.3]])
+    error = torch.tensor([[0.6, 0.2], [0.0, 0.3]])
     m = Margin.at_least(larger, smaller, error)
     assert m.value.tolist() == pytest.approx([-0.5, 0.1]) and m.error.tolist() == pytest.approx([0.2, 0.3])
+    m = Margin.at_least(larger, smaller, torch.tensor([0.1, 0.4]))  # one error for each problem, not for each component
+    assert m.value.tolist() == pytest.approx([-0.5, 0.1]) and m.error.tolist() == pytest.approx([0.1, 0.4])
 
 
 def test_a_clear_violation_outweighs_a_larger_one_within_error() -> None:
@@ -34,12 +36,14 @@ def test_a_clear_violation_outweighs_a_larger_one_within_error() -> None:
 def test_a_failed_computation_has_a_nan_margin(bad: float) -> None:
     assert Margin.at_least(torch.tensor([[1.0, bad]]), torch.tensor([[0.0, bad]]), 0.0).value.isnan().all()
     assert Margin.equal(torch.tensor([[1.0, bad]]), torch.tensor([[1.0, bad]]), 1e-8).value.isnan().all()
+    assert Margin.at_least(torch.tensor([[bad]]), torch.zeros(1, 1), 0.0).value.isnan().all()
 
 
 def test_margin_of_an_identity_is_relative_to_the_size_of_what_cancels() -> None:
     left, right = torch.tensor([[1e-9]]), torch.zeros(1, 1)
     assert Margin.equal(left, right, 1e-8, scale=torch.ones(1)).value.item() == pytest.approx(9e-9)
     assert Margin.equal(left, right, 1e-8).value.item() < -0.9
+    assert Margin.equal(right, right, 1e-8).value.item() == pytest.approx(1e-8)
 
 
 def test_margins_refuse_wrong_shapes_and_negative_errors() -> None:
@@ -77,6 +81,11 @@ def test_the_verdict_follows_the_evidence(evidence: list[Evidence], verdict: Ver
     ("value", "stderr", "error", "supports"),
     [
         (1.0, 0.1, 0.0, True),
+        (0.31, 0.1, 0.0, True),
+        (0.29, 0.1, 0.0, None),
+        (-0.29, 0.1, 0.0, None),
+        (-0.31, 0.1, 0.0, False),
+        (math.inf, 0.1, 0.0, None),
         (0.2, 0.1, 0.0, None),
         (-0.2, 0.1, 0.0, None),
         (-1.0, 0.1, 0.0, False),
@@ -98,15 +107,23 @@ def test_a_measurement_has_no_negative_uncertainty(wrong: dict[str, float]) -> N
         measured("simulation", -0.1, "", **wrong)
 
 
+def test_what_is_measured_is_a_simulation_or_training() -> None:
+    with pytest.raises(ValueError, match="kind='proof': expected"):
+        measured("proof", 1.0, "")
+
+
 def test_a_scope_needs_evidence_and_a_proper_name() -> None:
     with pytest.raises(ValueError, match="no evidence"):
         Scope("empty", "", True)
-    with pytest.raises(ValueError, match="scope name"):
-        Scope("Not Good", "", True, SPACE, margin)
+    for name in ("Not Good", "not good"):
+        with pytest.raises(ValueError, match="scope name"):
+            Scope(name, "", True, SPACE, margin)
     with pytest.raises(ValueError, match="together"):
         Scope("half", "", True, SPACE)
-    with pytest.raises(ValueError, match="accuracy=-1"):
-        Scope("negative", "", True, SPACE, margin, accuracy=-1)
+    with pytest.raises(ValueError, match="accuracy=0"):
+        Scope("exact", "", True, SPACE, margin, accuracy=0)
+    with pytest.raises(ValueError, match="cost=0"):
+        Scope("free", "", True, SPACE, margin, cost=0)
     scope = Scope("fine", "", True, SPACE, margin)
     with pytest.raises(ValueError, match="different names"):
         Claim("twice", "", "", "", (scope, scope))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import sympy
-from sympy import Eq, Ge, Gt, Rational, symbols
+from sympy import Eq, Ge, Gt, Le, Lt, Rational, symbols
 
 from scalevec_theory import proof
 from scalevec_theory.proof import Lemma, Proof, Vector, inner
@@ -43,12 +43,15 @@ FALSE = {
     "constant off": Lemma("", Eq(x**3, 2 * x), {"x² = 1": Eq(x**2, 1)}),
     "not squares": Lemma("", Ge(2 * x**2 + 2 * y**2, (x + y) ** 2), squares=((2, x - y),)),
     "negative weight": Lemma("", Ge(-(x**2), 0), squares=((-1, x),)),
-    "squares for a strict goal": Lemma("", Gt(x**2, 0), squares=((1, x),)),
+    "squares for a strict goal": Lemma("", Lt(0, x**2, evaluate=False), squares=((1, x),)),
+    "squares for the other direction": Lemma("", Le(x**2, 0), squares=((1, x),)),
     "decided": Lemma("", Gt(s, 1), {"s² = 1 + x²": Eq(s**2, 1 + x**2), "s >= 0": Ge(s, 0)}),
+    "an inequality is no equation": Lemma("", Eq(x, 0), {"x >= 0": Ge(x, 0)}),
     "one of several goals": Lemma("", (Eq(x, 1), Eq(y, 2)), {"x = 1": Eq(x, 1)}),
     "equations without a solution": Lemma("", Eq(x, 3), {"x = 1": Eq(x, 1), "x = 2": Eq(x, 2)}),
     "inequalities without a solution": Lemma("", Gt(x, 7), {"x > 1": Gt(x, 1), "x < 0": Gt(0, x)}),
     "square of an imaginary number": Lemma("", Ge(-(x**2), y**2), squares=((1, sympy.I * x), (1, sympy.I * y))),
+    "square of a real root": Lemma("", Ge(x, 0), squares=((1, sympy.sqrt(x)),)),
     "square of a complex root": Lemma("", Ge(-x, 0), squares=((1, sympy.sqrt(-x)),)),
 }
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from sympy import Rational
 from torch import Tensor
 
 from scalevec_theory import operators
 from scalevec_theory.descent import descend
-from scalevec_theory.flow import gradient_flow
+from scalevec_theory.flow import Trajectory, gradient_flow
 from scalevec_theory.losses import CrossEntropy, LeastSquares
 from scalevec_theory.parametrizations import EXPONENTIAL, exponential_scale
+from scalevec_theory.problems import Problems
+from scalevec_theory.proof import inner
 from scalevec_theory.registry import scope
 from scalevec_theory.search import search
+from scalevec_theory.theorems import exponential
+from scalevec_theory.theorems.exponential import dbeta, dlog, prove_positive, share
+from scalevec_theory.theorems.magnitude_direction import early_flow
 
 D = torch.float64
 
@@ -82,3 +90,35 @@ def no_speed_up(d: int, like: Tensor) -> Tensor:
 def test_wrong_operators_are_refuted(name: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "exponential", wrong)
     assert search(scope(f"exponential:{name}"), 200, np.random.default_rng(0)).counterexample is not None
+
+
+def test_the_bound_on_the_scale_is_the_one_stated_and_is_attained_in_its_proof() -> None:
+    """At dα = dβ r Cauchy–Schwarz is an equality, and so is (d log v)² ≤ (2 − 1/d)(dβ² + ‖dα‖²)."""
+    (lemma,) = prove_positive().lemmas
+    half = Rational(1, 2)
+    attained = {share: half, dbeta: 1, inner("dα", "dα"): half, dlog: 1 + half}
+    assert lemma.goal.lhs.subs(attained) == lemma.goal.rhs.subs(attained)
+    positivity = scope("exponential:positivity")
+    fields = {"H": [[1, 0], [0, 1]], "T": [[0.1, 0.1]], "beta": 0, "alpha": [0, 0], "W": [[2, 1]]}
+    assert positivity.space is not None
+    run = early_flow(EXPONENTIAL, positivity.space.problem(fields), 1e-7)
+    log_v = exponential_scale(run.blocks["beta"], run.blocks["alpha"])[0].log()
+    fallen = -log_v[1:].amin(-1) / ((2 - 1 / 2) * run.times[0, 1:] * run.loss[0, 0]).sqrt()
+    assert positivity.evaluate(**fields) == pytest.approx(1 - float(fallen.max()), abs=1e-6)
+
+
+def test_where_v_is_1_the_operator_moves_v_itself() -> None:
+    """The scope that fails is stated with the right operator: it holds where d log v = dv."""
+    assert scope("exponential:operator-on-v").evaluate(beta=0, alpha=[0, 0], m=[1, -3]) > 0
+
+
+def test_a_sum_that_drifts_by_one_part_in_ten_thousand_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drifting(parametrization: object, problems: Problems, accuracy: float) -> Trajectory:
+        run = early_flow(EXPONENTIAL, problems, accuracy)
+        alpha = run.blocks["alpha"].clone()
+        alpha[:, -1] += 1e-4
+        return replace(run, blocks={**run.blocks, "alpha": alpha})
+
+    monkeypatch.setattr(exponential, "early_flow", drifting)
+    fields = {"H": [[1, 0], [0, 1]], "T": [[1, 1]], "beta": 0, "alpha": [0, 0], "W": [[2, 1]]}
+    assert scope("exponential:sum-conserved").evaluate(**fields) < 0

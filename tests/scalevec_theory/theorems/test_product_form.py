@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import flint
 import numpy as np
 import pytest
 
 from scalevec_theory.check import check_scope
 from scalevec_theory.claim import Setting
 from scalevec_theory.decoder_shapes import LLAMA_1B, PUBLISHED, Decoder
+from scalevec_theory.theorems import product_form
 from scalevec_theory.theorems.product_form import claim, counted
 
 SCOPES = {scope.name: scope for scope in claim.scopes}
@@ -70,6 +72,21 @@ def test_a_wrong_count_is_refuted_with_the_numbers():
     (evidence,) = counted([("apples", 3, 3), ("pears", 4, 5)])(Setting("quick", 0, np.random.default_rng(0)))
     assert evidence.supports is False and evidence.margin == -1
     assert evidence.counterexample.fields == {"what": "pears", "counted": 4, "stated": 5}
+
+
+def test_a_count_that_is_too_large_is_refuted_too():
+    (evidence,) = counted([("pears", 5, 4)])(Setting("quick", 0, np.random.default_rng(0)))
+    assert evidence.supports is False and evidence.margin == -1
+
+
+def test_a_rank_that_is_too_small_is_refuted(monkeypatch):
+    """At u = 0 and v = 0 no parameter acts."""
+    setting = Setting("quick", 0, np.random.default_rng(0))
+    (evidence,) = product_form.rank_of_modulation(setting)
+    assert (evidence.supports, evidence.instances) == (True, 25)
+    monkeypatch.setattr(product_form, "random_rational", lambda rng: flint.fmpq(0))
+    (evidence,) = product_form.rank_of_modulation(setting)
+    assert evidence.supports is False and evidence.counterexample.fields["counted"] == 0
 
 
 def test_impossible_sizes_are_refused():

@@ -8,7 +8,7 @@ import torch
 from scipy.integrate import solve_ivp
 
 from scalevec_theory.registry import scope
-from scalevec_theory.theorems.scale_sign import CROSSING, least_share
+from scalevec_theory.theorems.scale_sign import CROSSING, FROM_ANY, direct_margin, least_share
 
 
 def test_the_crossing_is_that_of_a_plain_integration() -> None:
@@ -36,3 +36,10 @@ def test_a_direct_scale_crosses_zero_only_if_the_weights_start_above_1(w: float,
     """c = d = 1: v² = 1 − w(0)² + w², so v cannot vanish while w(0)² < 1; else w cannot, and v must, to reach T < 0."""
     margin = scope("scale-sign:direct-any-weights").evaluate(H=[[1]], T=[[-1]], W=[[w]])
     assert (margin < 0) is crosses
+
+
+def test_a_direct_scale_that_dips_below_1_is_seen() -> None:
+    """Outside the scope, from W(0) ≠ 0, v² = 1 − w(0)² + w² falls below 1 and stays positive."""
+    problem = FROM_ANY.problem({"H": [[1]], "T": [[-1]], "W": [[0.5]]})
+    margin = direct_margin(problem, 1e-8)
+    assert float(margin.value[0]) < -float(margin.error[0])

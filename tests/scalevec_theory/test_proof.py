@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 import sympy
-from sympy import Eq, Ge, Gt, Le, Lt, Rational, symbols
+from sympy import Eq, Ge, Gt, Le, Lt, Ne, Rational, symbols
 
 from scalevec_theory import proof
 from scalevec_theory.proof import Lemma, Proof, Vector, inner
@@ -36,6 +36,8 @@ TRUE = {
     "two hypotheses": Lemma("", Eq(x**2 + y**2, 5), {"sum": Eq(x + y, 3), "product": Eq(x * y, 2)}),
     "sum of squares": Lemma("", Ge(2 * x**2 + 2 * y**2, (x + y) ** 2), squares=((1, x - y),)),
     "decided": Lemma("", Ge(s, 1), {"s² = 1 + x²": Eq(s**2, 1 + x**2), "s >= 0": Ge(s, 0)}),
+    "not zero": Lemma("", Gt(x**2, 0), {"x != 0": Ne(x, 0)}),
+    "a negative power": Lemma("", Ge(1 / x, 1), {"x > 0": Gt(x, 0), "x <= 1": Le(x, 1)}),
     "several goals": Lemma("", (Eq(x * y, 1), Eq(x, 1)), {"y = 1": Eq(y, 1), "x = y": Eq(x, y)}),
 }
 FALSE = {
@@ -46,6 +48,7 @@ FALSE = {
     "squares for a strict goal": Lemma("", Lt(0, x**2, evaluate=False), squares=((1, x),)),
     "squares for the other direction": Lemma("", Le(x**2, 0), squares=((1, x),)),
     "decided": Lemma("", Gt(s, 1), {"s² = 1 + x²": Eq(s**2, 1 + x**2), "s >= 0": Ge(s, 0)}),
+    "a bound that may be attained": Lemma("", Lt(x, 1), {"x <= 1": Le(x, 1)}),
     "an inequality is no equation": Lemma("", Eq(x, 0), {"x >= 0": Ge(x, 0)}),
     "one of several goals": Lemma("", (Eq(x, 1), Eq(y, 2)), {"x = 1": Eq(x, 1)}),
     "equations without a solution": Lemma("", Eq(x, 3), {"x = 1": Eq(x, 1), "x = 2": Eq(x, 2)}),
@@ -73,6 +76,18 @@ def test_false_lemmas_are_not_proved(name: str) -> None:
 def test_a_wrong_division_is_caught_by_the_rational_points() -> None:
     assert proof._zero_at_random_points(x**2 - 1, [sympy.Integer(1)], [x**2 - 1], [x])
     assert not proof._zero_at_random_points(x**2 - 1, [sympy.Integer(1)], [x**2 - x], [x])
+
+
+def test_a_division_that_is_wrong_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sympy, "reduced", lambda *arguments, **options: ([sympy.Integer(1)], sympy.Integer(0)))
+    certificate = FALSE["constant off"].check()
+    assert not certificate.holds and "rational points" in certificate.residual
+
+
+def test_what_is_undecided_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proof, "Z3_RESOURCE_LIMIT", 1)
+    certificate = TRUE["decided"].check()
+    assert not certificate.holds and "undecided" in certificate.residual
 
 
 def test_a_proof_has_lemmas_and_a_lemma_has_goals() -> None:

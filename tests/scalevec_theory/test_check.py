@@ -188,5 +188,7 @@ def test_evaluate_recomputes_one_margin_and_names_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="not stated on a problem space"):
         Scope("s", "", True, proof=lambda: proof(1)).evaluate(x=[1])
     assert np.isfinite(scope.evaluate(x=[0.5]))
-    told = Scope("s", "", True, SPACE, lambda p, accuracy: Margin.equal(0 * p["x"], 0 * p["x"], accuracy), accuracy=1e-5)
+    told = Scope(
+        "s", "", True, SPACE, lambda p, accuracy: Margin.equal(0 * p["x"], 0 * p["x"], accuracy), accuracy=1e-5
+    )
     assert told.evaluate(x=[1]) == pytest.approx(1e-7)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -58,6 +60,38 @@ def test_neighbours_are_near_and_different(name: str) -> None:
     relative = np.abs(y - x).reshape(200, -1).max(-1) / np.abs(x).reshape(200, -1).max(-1)
     assert relative.min() > 0 and relative.max() < 1e-2
     assert kind.contains(y).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        (Real("d", 2.0), [[200.0, 0.0]], [[201.0, 0.0], [0.0, -201.0]]),
+        (Between("d", 0.5, 2.0), [[0.5, 2.0]], [[0.49, 1.0], [1.0, 2.01]]),
+        (Identity("dd"), [np.eye(2)], [np.eye(2) + 1e-9]),
+        (Diagonal("dd", 0.5, 2.0), [np.diag([0.5, 2.0])], [np.diag([0.49, 1.0]), np.diag([1.0, 2.01])]),
+        (PositiveDefinite("dd", 0.5, 2.0), [np.diag([0.6, 1.9])], [np.diag([0.49, 1.0]), np.diag([1.0, 2.01])]),
+        (Probabilities("d"), [[0.0, 1.0]], [[-0.1, 1.1], [0.5, 0.5001]]),
+    ],
+)
+def test_each_bound_of_a_field_is_a_bound(kind: Field, inside: list[Any], outside: list[Any]) -> None:
+    assert kind.contains(np.array(inside)).all()
+    assert not kind.contains(np.array(outside)).any()
+
+
+def test_numbers_between_bounds_are_drawn_log_uniformly() -> None:
+    x = Between("", 0.1, 10.0).decode(np.random.default_rng(0).standard_normal(4000), {})
+    share = np.log10(x)
+    assert share.mean() == pytest.approx(0.0, abs=0.05) and share.std() == pytest.approx(2 / np.sqrt(12), rel=0.05)
+
+
+def test_problems_differ_in_their_overall_magnitude() -> None:
+    draws = ProblemSpace("", {"d": (400,)}, {"x": Real("d")}).draw(200, {"d": 400}, np.random.default_rng(0))
+    size = draws["x"].square().mean(-1).sqrt()
+    assert 7 < float(size.max() / size.min()) < 15
+
+
+def test_both_halves_of_a_symmetric_matrix_are_changed_together() -> None:
+    assert list(PositiveDefinite("dd").groups((2, 2))) == [((0, 0),), ((1, 0), (0, 1)), ((1, 1),)]
 
 
 def test_asymmetric_matrices_are_not_positive_definite() -> None:

@@ -7,7 +7,7 @@ from toy import TOY
 from scalevec_theory.claim import Claim, Counterexample, Evidence, Result, Scope, Verdict
 from scalevec_theory.problems import ProblemSpace, Real
 from simulations.checks import Target, check_all, find_targets
-from simulations.paper_checks import coarse, escape, render, rounded, summary
+from simulations.paper_checks import coarse, escape, in_words, render, rounded, summary
 
 
 def found(margin: float | None, error: float = 0.0, kind: str = "search", stderr: float | None = None) -> Evidence:
@@ -58,6 +58,12 @@ def test_a_counterexample_has_at_most_six_digits() -> None:
         assert ("rounded to 6 digits" in page) == (x == -1 / 3)
 
 
+def test_what_failed_and_a_single_instance_are_told_in_words() -> None:
+    scope = Scope("sign", "x ≥ 0", False, ProblemSpace("x real", {}, {"x": Real("")}), lambda p, a: None)  # type: ignore[arg-type,return-value]
+    assert in_words(scope, Evidence("search", None, "so", invalid=3), "quick").endswith("so; some failed to compute")
+    assert in_words(scope, Evidence("simulation", True, "so", instances=1), "quick") == "simulation of 1 instance: so"
+
+
 @pytest.fixture
 def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Target], list[Result]]:
     monkeypatch.chdir(tmp_path)
@@ -80,6 +86,12 @@ def test_the_page_says_everything_about_a_scope(checked: tuple[list[Target], lis
     exact = page[page.index("### toy:exact") : page.index("### toy:mean")]
     assert "x = y\n  given y = x\n  zero polynomial over Q; residual: 0\nThat is all." in exact
     assert "simulation of 1,000 instances: 0.3 + a mean; margin 0.3 with standard error 0.03" in page
+
+
+def test_claims_of_one_name_in_two_files_stand_apart(checked: tuple[list[Target], list[Result]]) -> None:
+    targets, results = checked
+    page = render([*targets, *(replace(t, file="other.py") for t in targets)], [*results, *results], "quick", 0)
+    assert page.count("\n## toy\n") == 2
 
 
 def test_a_disproof_is_not_called_a_proof_and_long_lines_are_broken(checked: tuple[list[Target], list[Result]]) -> None:

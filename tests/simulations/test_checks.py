@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from toy import COUNTED, TOY
 
 from scalevec_theory.claim import Result, Verdict
 from scalevec_theory.registry import BrokenClaimFile, UnknownName, installed_claims
+from simulations import checks
 from simulations.checks import FOLDER, as_json, check_all, falsify_one, find_target, find_targets
 from simulations.parallel import Raised
 from simulations.tables import verdicts_table
@@ -105,8 +107,6 @@ def test_a_stored_result_is_used_until_something_changes() -> None:
 
 
 def test_new_versions_or_new_code_of_ours_make_stored_results_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    import simulations.checks as checks
-
     targets = find_targets(["counted.py"])
     check_all(targets)
     with monkeypatch.context() as patch:
@@ -117,6 +117,49 @@ def test_new_versions_or_new_code_of_ours_make_stored_results_stale(monkeypatch:
         patch.setattr(checks, "_package_digest", lambda name: "changed" if name == "scalevec_theory" else "same")
         check_all(targets)
     assert marks() == 3
+
+
+def test_the_key_of_a_result_knows_all_code_it_rests_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim of this package rests on the theory as well, and every result on the runner itself."""
+    target = find_targets(["training-removal"])[0]
+    keys = [checks._key(target)]
+    original = checks._package_digest
+    for changed in ("scalevec_theory", "simulations"):
+        with monkeypatch.context() as patch:
+            patch.setattr(checks, "_package_digest", lambda name, c=changed: "new" if name == c else original(name))
+            keys.append(checks._key(target))
+    monkeypatch.setattr(checks, "__file__", str(folder / "toy.py"))
+    keys += [checks._key(target), checks._key(find_targets(["training-removal"])[1])]
+    assert len(set(keys)) == 5
+
+
+def test_a_package_is_other_code_when_an_outcome_or_the_name_of_a_file_changes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    outcome = folder / "package_of_mine" / "outcomes" / "a.json"
+    outcome.parent.mkdir(parents=True)
+    (folder / "package_of_mine" / "__init__.py").write_text("")
+    digests = []
+    for text in ("1", "2"):
+        outcome.write_text(text)
+        digests.append(checks._package_digest.__wrapped__("package_of_mine"))
+    outcome.rename(outcome.with_name("b.json"))
+    digests.append(checks._package_digest.__wrapped__("package_of_mine"))
+    assert len(set(digests)) == 3
+
+
+def test_results_of_other_devices_and_of_other_files_are_stored_apart(folder: Path) -> None:
+    target = find_targets(["counted.py"])[0]
+    elsewhere = replace(target, file=str(folder / "b" / "counted.py"))
+    names = {checks._file_name(target, "quick", 0, device) for device in ("cpu", "cuda")}
+    assert len({*names, checks._file_name(elsewhere, "quick", 0, "cpu")}) == 3
+
+
+def test_a_counterexample_comes_back_with_its_evidence_and_names_the_file() -> None:
+    (result,) = check_all(find_targets(["toy.py:toy:sign"]))
+    assert result.counterexample is not None and "file='toy.py'" in result.counterexample.code
+    assert result.evidence[0].counterexample == result.counterexample
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"key": 1}', "null"])
@@ -185,8 +228,6 @@ def test_an_infinite_error_is_one_when_read_back_and_shown() -> None:
 
 
 def test_results_come_in_the_order_asked_for_and_the_longest_run_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    import simulations.checks as checks
-
     targets = find_targets(["toy.py"])
     check_all(targets)
     seconds = {"square": 1, "sign": 3, "exact": 2}
@@ -215,7 +256,7 @@ def test_a_scope_that_raises_is_not_run_and_the_others_are() -> None:
     )
     for _ in range(2):
         one, two = check_all(find_targets(["counted.py"]))
-        assert one.ok and (two.verdict, two.ok) == (Verdict.NOT_RUN, False)
+        assert one.ok and (two.verdict, two.expected, two.ok) == (Verdict.NOT_RUN, "holds", False)
         assert re.fullmatch(r"its code raised, counted.py:\d+: ZeroDivisionError: division by zero", two.reason)
     assert marks() == 1
 

@@ -151,7 +151,8 @@ def _walk(kind, seed, first, last_block, init, df, noise, phi, coefficients, con
                     saved = _advance_momentum(*inputs, squares, b)
                 else:
                     saved = _advance_sign(*inputs, squares, b)
-        w[b * STREAM_LANES : (b + 1) * STREAM_LANES] = x
+        for lane in range(STREAM_LANES):  # to assign a slice takes seconds to compile, for its error message
+            w[b * STREAM_LANES + lane] = x[lane]
 
 
 def walk(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scalevec_theory import testing
+from scalevec_theory.claim import Margin, Scope
 from scalevec_theory.flow import gradient_flow
 from scalevec_theory.losses import CrossEntropy, LeastSquares
 from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
-from scalevec_theory.problems import Problems, ProblemSpace
+from scalevec_theory.problems import Problems, ProblemSpace, Real
 from scalevec_theory.registry import find_scopes
 from scalevec_theory.scopes import conserved, grows_like
 
@@ -34,6 +36,10 @@ def wrong_quantity(blocks):  # type: ignore[no-untyped-def]
 
 def cubic(x: torch.Tensor) -> torch.Tensor:
     return 2 * x**3
+
+
+def failed(x: Tensor) -> Margin:
+    return Margin(torch.full_like(x, math.nan), torch.zeros_like(x))
 
 
 def paste(error: AssertionError) -> None:
@@ -162,10 +168,29 @@ def test_holds_and_refuted() -> None:
         testing.assert_refuted("conservation:gd-increment", budget=64)
 
 
+def test_what_is_open_neither_holds_nor_is_refuted() -> None:
+    """Every margin fails to compute: no assertion of the kit may pass."""
+    nothing = Scope("open", "open", True, ProblemSpace("x", {}, {"x": Real("")}), lambda p, a: failed(p["x"]))
+    for function in (testing.assert_holds, testing.assert_refuted):
+        with pytest.raises(AssertionError, match="verdict: inconclusive"):
+            function(nothing, budget=64)
+    with pytest.raises(AssertionError, match="verdict: inconclusive"):
+        testing.assert_exponent(lambda x: x + math.nan * (x > 0), 1, low=0.1, high=10, budget=64)
+
+
+def test_the_seed_reaches_the_measurement() -> None:
+    seen = []
+    scope = Scope("seen", "seen", True, measure=lambda setting: seen.append(setting.seed) or [])
+    for seed in (0, 7):
+        with pytest.raises(AssertionError, match="not run"):
+            testing.assert_holds(scope, seed=seed)
+    assert seen == [0, 7]
+
+
 @given(st.data())
 @settings(max_examples=30, deadline=None)
 def test_problems_belong_to_their_space(data: st.DataObject) -> None:
-    from scalevec_theory.problems import Between, PositiveDefinite, Probabilities, Real
+    from scalevec_theory.problems import Between, PositiveDefinite, Probabilities
 
     space = ProblemSpace(
         "mixed",

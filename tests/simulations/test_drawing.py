@@ -6,7 +6,7 @@ import pytest
 
 import figures
 from scalevec_theory.registry import UnknownName
-from simulations.drawing import draw_all
+from simulations.drawing import copy_drawn, describe, draw_all
 from simulations.parallel import Raised
 
 MODULE = """
@@ -58,3 +58,15 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         draw_all([], tmp_path / "file" / "out", 0, 1)
+
+
+def test_only_figures_drawn_in_both_formats_are_copied(tmp_path: Path) -> None:
+    for name in ("first.svg", "first.png", "half.svg"):
+        (tmp_path / name).write_text(name)
+    assert copy_drawn(["half", "first"], tmp_path, tmp_path / "out") == ["half"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["first.png", "first.svg"]
+
+
+def test_a_figure_is_described_by_the_first_paragraph_of_its_module(tmp_path: Path) -> None:
+    (tmp_path / "figure_two.py").write_text('"""What is\nseen.\n\nSource: a paper.\n"""\n' + MODULE)
+    assert describe(["second"]) == {"second": "What is seen."}

@@ -141,10 +141,12 @@ def test_one_margin_of_minus_infinity_leaves_it_open() -> None:
     assert check(Scope("s", "", True, SPACE, margin)).verdict == Verdict.INCONCLUSIVE
 
 
-def test_a_violation_that_cannot_be_verified_leaves_it_open() -> None:
+@pytest.mark.parametrize("share", [1, 0.5])
+def test_a_violation_that_cannot_be_verified_leaves_it_open(share: float) -> None:
     def margin(problems: Problems, accuracy: float) -> Margin:
         x = problems["x"].flatten(1)[:, 0]
-        return Margin(torch.full_like(x, -1.0 if accuracy >= 1e-8 else NOT_A_NUMBER), torch.zeros_like(x))
+        fine = torch.where((x * 1e3) % 1 <= share, NOT_A_NUMBER, 1.0).double()
+        return Margin(torch.full_like(x, -1.0) if accuracy >= 1e-8 else fine, torch.zeros_like(x))
 
     result = check(Scope("s", "", True, SPACE, margin))
     assert result.verdict == Verdict.INCONCLUSIVE and "hundredth" in result.evidence[0].detail

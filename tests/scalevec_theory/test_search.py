@@ -118,7 +118,8 @@ def test_a_true_statement_with_a_hypothesis_of_the_space_holds() -> None:
 
     inside = ProblemSpace("x >= 2", {}, {"x": Real("", 5.0)}, where=lambda p: p["x"] >= 2)
     anywhere = ProblemSpace("any x", {}, {"x": Real("", 5.0)})
-    assert run(scope_of(margin, space=inside)).counterexample is None
+    outcome = run(scope_of(margin, space=inside))
+    assert outcome.counterexample is None and outcome.margin >= 0
     assert run(scope_of(margin, space=anywhere)).counterexample is not None
 
 

@@ -9,7 +9,7 @@ import torch
 from scalevec_theory.check import check_scope, generator
 from scalevec_theory.claim import Claim, Margin, Scope, Verdict
 from scalevec_theory.problems import Between, PositiveDefinite, Problems, ProblemSpace, Real
-from scalevec_theory.search import search, significant, violation
+from scalevec_theory.search import search, shrink, significant, violation
 
 MATRICES = ProblemSpace("matrices", {"c": (1, 2, 4), "d": (1, 2, 4)}, {"A": Real("cd"), "H": PositiveDefinite("dd")})
 
@@ -107,6 +107,17 @@ def test_shrinking_respects_the_space() -> None:
 
     found = run(scope_of(margin, space=space)).counterexample
     assert found is not None and found.dims == {"n": 1} and found["x"].item() in (6.0, 7.0, 8.0, 9.0)
+
+
+def test_no_more_digits_are_dropped_than_the_violation_bears() -> None:
+    """Violated only within 0.01 of 1.33, so not where it is rounded to one digit or two."""
+
+    def margin(problems: Problems, accuracy: float) -> Margin:
+        return Margin((problems["x"] - 1.33).abs() - 0.01, torch.zeros_like(problems["x"]))
+
+    space = ProblemSpace("any x", {}, {"x": Real("")})
+    found = shrink(scope_of(margin, space=space), space.problem({"x": 1.33333}), np.random.default_rng(0))
+    assert found["x"].tolist() == [1.33]
 
 
 def test_a_true_statement_with_a_hypothesis_of_the_space_holds() -> None:

@@ -75,13 +75,17 @@ def fitted(compute: np.ndarray, loss: np.ndarray, near: np.ndarray | None = None
     def residuals(p: np.ndarray) -> np.ndarray:
         return np.logaddexp(p[0], p[1] - np.exp(p[2]) * x) - y
 
+    def jacobian(p: np.ndarray) -> np.ndarray:
+        limit = np.exp(p[0] - residuals(p) - y)
+        return np.stack([limit, 1 - limit, -(1 - limit) * np.exp(p[2]) * x], 1)
+
     middle = float(y.mean())
     starts = (
         [np.log(near)]
         if near is not None
         else [(middle + math.log(share), middle + math.log1p(-share), math.log(0.3)) for share in (0.1, 0.5, 0.8)]
     )
-    best = min((least_squares(residuals, start) for start in starts), key=lambda found: found.cost)
+    best = min((least_squares(residuals, start, jacobian, method="lm") for start in starts), key=lambda found: found.cost)
     return np.exp(best.x)
 
 

@@ -85,7 +85,8 @@ def fitted(compute: np.ndarray, loss: np.ndarray, near: np.ndarray | None = None
         if near is not None
         else [(middle + math.log(share), middle + math.log1p(-share), math.log(0.3)) for share in (0.1, 0.5, 0.8)]
     )
-    best = min((least_squares(residuals, start, jacobian, method="lm") for start in starts), key=lambda found: found.cost)
+    found = [least_squares(residuals, start, jacobian, method="lm") for start in starts]
+    best = min(found, key=lambda one: one.cost)
     return np.exp(best.x)
 
 

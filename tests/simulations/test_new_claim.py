@@ -5,24 +5,25 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import simulations.new_claim
 from scalevec_theory.registry import claims_in_file
+from simulations.cli import main
 from simulations.new_claim import write_claim
 
 
-def test_claim_and_test_run_at_once(tmp_path: Path) -> None:
+def test_claim_and_test_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert write_claim("my-idea", tmp_path) == (tmp_path / "my_idea.py", tmp_path / "test_my_idea.py")
     (claim,) = claims_in_file(tmp_path / "my_idea.py").values()
     assert claim.id == "my-idea"
     assert {s.holds for s in claim.scopes} == {True, False}
-    for command in (
-        ["pytest", "-q", "-p", "no:cacheprovider", "test_my_idea.py"],
-        ["simulations.cli", "check", "my_idea.py", "--jobs", "1"],
-    ):
-        run = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
-        assert run.returncode == 0, run.stdout + run.stderr
-        assert "2 passed" in run.stdout or "1 confirmed, 1 refuted; all as expected" in run.stdout
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_idea.py"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0 and "2 passed" in run.stdout, run.stdout + run.stderr
+    checked = CliRunner().invoke(main, ["check", "my_idea.py", "--jobs", "1"])
+    assert checked.exit_code == 0 and "1 confirmed, 1 refuted; all as expected" in checked.output, checked.output
 
 
 def test_what_is_written_is_tidy(tmp_path: Path) -> None:

@@ -72,6 +72,19 @@ _ALL = (
             difference("iwd-against-opposite", "output", "input"),
         ),
     ),
+    # At the decay of the others 1/(ηλ) is 3,333 steps, eight times a run; here it is 333, and a run lasts 2.4 of it.
+    _experiment(
+        "horizon",
+        "Does decay of the input norms' scales lower the loss once it has had the time to act?",
+        PAPER_A,
+        "gemma",
+        {
+            "input": {"scales": "iwd", "weight_decay": 1.0, "stretch": 2},
+            "none": {"scales": "none", "weight_decay": 1.0, "stretch": 2},
+        },
+        (difference("input-decay", "none", "input"),),
+        seeds=(2, 3, 6),
+    ),
     _experiment(
         "ladder",
         "What does each design of the scale vectors add: one per branch, on both sides, reparametrised, decayed?",

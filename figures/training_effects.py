@@ -1,4 +1,4 @@
-"""Effects measured by training small language models in pairs, with 95% intervals, one panel for each quantity.
+"""Effects on the held-out loss, measured by training small language models in pairs, with 95% intervals.
 
 Shaded is where the value was asked to lie before the runs.  A point is filled where its interval is all inside (blue)
 or all outside (vermillion) of that; grey and open, nothing is decided.  Where a few effects are far larger than the
@@ -7,50 +7,58 @@ others, the axis is logarithmic beyond the middle one's size.
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
 from matplotlib.ticker import StrMethodFormatter
 
 from figures import style
 from simulations.lm.contrast import Contrast, Estimate
 from simulations.lm.experiment import committed
 from simulations.lm.experiments import EXPERIMENTS
+from simulations.lm.mechanisms import PAPER_A, PAPER_B
 
 PAPER: dict[str, Any] = {"marker": "D", "color": style.ORANGE, "markersize": 4.5, "linestyle": "none"}
 ASKED = "#E9EFF3"
 OUTLYING = 20
 """Times the median size from which on an effect outlies the others."""
 
+LOSSES = ("difference of held-out losses", "combination of held-out losses")
 WORDS = {
-    "clipping": "multipliers' share of the squared norm of the gradient",
-    "log abm": "ln (measured / due to noise alone)",
-    "log alignment": "power of the width that the alignment grows with",
+    "difference of held-out losses": "difference of losses, nats/token",
+    "combination of held-out losses": "combined losses, nats/token",
+    "clipping": "multipliers' share of ‖gradient‖²",
+    "log abm": "ln (measured / by noise alone)",
+    "log alignment": "alignment's power of the width",
     "log branches": "ln of the ratio of norms",
-    "log conserved": "ln of the drift of Q, or its power of the step",
+    "log conserved": "ln of drift of Q, or its power",
     "log diversity": "ln of the ratio of spreads",
-    "log orbits": "ln of the distance along a symmetry, or its difference",
-    "log sharpness": "ln of the ratio of eigenvalues, or of largest stable steps",
-    "log signal": "ln of the ratio of signal-to-noise to that of matrices",
-    "log sizes": "power of the width that the size goes with",
-    "orbits": "rms distance along a symmetry, in ln",
-    "signal": "rank correlation of signal-to-noise and displacement",
+    "log orbits": "ln of distance along a symmetry",
+    "log sharpness": "ln ratio: eigenvalues, stable steps",
+    "log signal": "ln of signal-to-noise over matrices'",
+    "log sizes": "size's power of the width",
+    "orbits": "rms of ln along a symmetry",
+    "signal": "rank correlation with displacement",
 }
-"""What is on the axis where it is no loss."""
+"""What is on the axis."""
 
 Row = tuple[str, Contrast, Estimate]
 """An experiment's name, one of its contrasts, and what was measured."""
 
 
-def compute(seed: int = 0) -> dict[str, list[Row]]:
-    """By quantity, every contrast of every outcome that comes with the code."""
-    outcomes = ((e, committed(e)) for e in EXPERIMENTS.values())
-    rows = [(e.id, c, o.estimate(c)) for e, o in outcomes if o is not None for c in e.contrasts]
-    rows.sort(key=lambda row: row[1].quantity)
-    return {quantity: list(found) for quantity, found in groupby(rows, lambda row: row[1].quantity)}
+def compute(seed: int = 0) -> dict[tuple[str, str], list[Row]]:
+    """By source and quantity, every contrast of every outcome that comes with the code."""
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for e in EXPERIMENTS.values():
+        if (outcome := committed(e)) is not None:
+            for contrast in e.contrasts:
+                found[e.source, contrast.quantity].append((e.id, contrast, outcome.estimate(contrast)))
+    return found
 
 
 def look(contrast: Contrast, found: Estimate) -> tuple[str, str, str]:
@@ -87,23 +95,35 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
     ax.set_xlim(start, end)
     ax.set_yticks(range(len(rows)), [f"{experiment}: {contrast.name}" for experiment, contrast, _ in rows])
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel(WORDS.get(quantity) or f"{quantity},{rows[0][1].units}")
+    ax.set_xlabel(WORDS[quantity])
     if ax.get_xscale() == "linear":
         ax.locator_params(axis="x", nbins=5)
     ax.grid(visible=False, axis="y")
 
 
+def stacked(figure: Figure, cell: SubplotSpec, heights: list[float]) -> list[Axes]:
+    """Axes one below another in a cell of a grid."""
+    grid = cell.subgridspec(len(heights), 1, height_ratios=heights)
+    return [figure.add_subplot(grid[k, 0]) for k in range(len(heights))]
+
+
 def draw(out: Path, seed: int = 0) -> list[Path]:
-    panels = compute(seed)
-    heights = [len(rows) + 1.5 for rows in panels.values()]
+    rows = compute(seed)
+    sides = [[(quantity, rows[source, quantity]) for quantity in LOSSES] for source in (PAPER_A, PAPER_B)]
+    heights = [[len(found) + 2.0 for _, found in side] for side in sides]
     with style.context():
-        figure, axes = style.panels(
-            len(panels), 1, 0.4 + 0.25 * sum(heights), width=5.0, gridspec_kw={"height_ratios": heights}
-        )
-        for ax, (quantity, rows) in zip(axes, panels.items(), strict=True):
-            forest(ax, quantity, rows)
-        axes[0].plot([], [], label="the paper, at its scale", **PAPER)
-        axes[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+        figure = Figure(figsize=(style.DOUBLE, 0.4 + 0.21 * max(map(sum, heights))), layout="constrained")
+        columns = figure.add_gridspec(1, 2)
+        for k, (source, side, height) in enumerate(zip((PAPER_A, PAPER_B), sides, heights, strict=True)):
+            space = [max(map(sum, heights)) - sum(height) + 0.01]
+            axes = stacked(figure, columns[0, k], height + space)
+            for ax, (quantity, found) in zip(axes, side, strict=False):
+                forest(ax, quantity, found)
+            axes[0].set_title(source)
+            axes[2].set_axis_off()
+            if source == PAPER_A:
+                axes[2].plot([], [], label="the paper, at its scale", **PAPER)
+                axes[2].legend(loc="upper left")
         return style.save(figure, out, "training-effects")
 
 

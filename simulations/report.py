@@ -32,7 +32,16 @@ SIGNS = {
     Verdict.NOT_RUN: "–",
 }
 PAPER = re.compile(r"arXiv (\d{4}\.\d{5})")
-TRAINING = ("training-effects", "training-curves", "size-sweeps", "measured-norms", "width-scaling", "conserved-drift")
+TRAINING = (
+    "training-effects",
+    "training-mechanisms",
+    "training-curves",
+    "scaling-law",
+    "size-sweeps",
+    "measured-norms",
+    "width-scaling",
+    "conserved-drift",
+)
 COST = ("cost-of-problems", "cost-of-dimensions", "cost-of-paths", "cost-of-workers")
 PHASE = ("curvature", "optimizer-curvature")
 """Figures of the pages Training, Cost and Phase diagrams; the last has only those of the claims that are shown."""

@@ -16,6 +16,7 @@ from simulations.lm.evidence import contrast_scope
 from simulations.lm.mechanisms import PAPER_A, PAPER_B
 
 FIGURES = ("training-effects",)
+MECHANISMS = ("training-mechanisms",)
 LITTLE = (-0.05, 0.05)
 """A bound set after the runs: the sign that was asked about before them is left undecided."""
 LARGER = "At width 64 and 4 layers, after 0.8 million bytes of program text"
@@ -167,7 +168,7 @@ norms = Claim(
     statement="The rms of hidden matrices is within 5% of its noise–decay prediction, and alike for branches alike.",
     formula=r"\left| \log \frac{\mathrm{rms}(W)}{\mathrm{rms}_{\text{noise}}} \right| < 0.05",
     source=f"{PAPER_B}, noise–weight-decay equilibrium; {PAPER_A}, heterogeneity",
-    figures=(*FIGURES, "measured-norms"),
+    figures=(*MECHANISMS, "measured-norms"),
     scopes=(
         _norms("heavy-decay", f"{SMALLER}, under AdamW with weight decay 5.", contrast="size-heavy-decay"),
         _norms("muon", f"{SMALLER}, under Muon with weight decay 1.", contrast="size-muon"),
@@ -240,7 +241,7 @@ width = Claim(
     statement="Learned scalar multipliers go as d⁻¹ on the head and as d⁻² on the product of queries and keys.",
     formula=r"s_{\text{head}} \propto d^{-1}, \qquad s_q s_k \propto d^{-2}",
     source=f"{PAPER_B}, width scaling, which finds shallower slopes itself",
-    figures=(*FIGURES, "width-scaling"),
+    figures=(*MECHANISMS, "width-scaling"),
     scopes=(
         _width("head", "At widths 16 to 64: the head's slope is −1 within 0.2.", contrast="head"),
         _width("query-key", "At widths 16 to 64: the slope of q and k is −2 within 0.4.", contrast="query-key"),
@@ -253,7 +254,7 @@ diversity = Claim(
     statement="With row and column multipliers the norms of rows of hidden matrices differ more than without.",
     formula=r"\mathrm{sd}_i \log |w_i^{\text{vector}}| > \mathrm{sd}_i \log |w_i^{\text{none}}|",
     source=f"{PAPER_B}, diversity of rows",
-    figures=FIGURES,
+    figures=MECHANISMS,
     scopes=(
         contrast_scope("rows", "At width 32 and 4 layers, after 120 steps.", "diversity", "rows-vector", holds=True),
     ),
@@ -265,7 +266,7 @@ clipping = Claim(
     statement="Multipliers have a large share of the squared norm at which gradients are clipped, early in training.",
     formula=r"\lVert g_s \rVert^2 / \lVert g \rVert^2 > 0.1",
     source=f"{PAPER_B}, multipliers left out of clipping",
-    figures=FIGURES,
+    figures=MECHANISMS,
     scopes=(
         contrast_scope(
             "early", f"{SMALLER}: after 6 steps the share is above 10%.", "clipping", "share-early", holds=False
@@ -280,7 +281,7 @@ symmetry = Claim(
     statement="Multipliers that the function does not depend on shrink under decay, and not without.",
     formula=r"f(\sigma a, b / \sigma) = f(a, b)",
     source=f"{PAPER_B}, light decay of multipliers",
-    figures=FIGURES,
+    figures=MECHANISMS,
     scopes=(
         contrast_scope(
             "decay",
@@ -305,7 +306,7 @@ conservation = Claim(
     statement="v_j² − Σ ‖w_j‖² of norm scales and their consumers, without decay, changes more under AdamW than SGD.",
     formula=r"\frac{|\Delta Q|}{|\Delta v^2|}_{\text{AdamW}} > \frac{|\Delta Q|}{|\Delta v^2|}_{\text{SGD}}",
     source=f"{PAPER_A}, conservation law, in real training",
-    figures=(*FIGURES, "conserved-drift"),
+    figures=(*MECHANISMS, "conserved-drift"),
     scopes=(
         contrast_scope("adamw-more", "At width 32, relative to the change of v².", "conserved", "adamw", holds=True),
         contrast_scope(

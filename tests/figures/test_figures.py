@@ -67,7 +67,7 @@ def test_an_outcome_that_is_not_there_is_left_out(tmp_path, monkeypatch, name):
 
 
 def test_every_quantity_of_the_training_effects_has_its_words():
-    quantities = {c.quantity for e in EXPERIMENTS.values() for c in e.contrasts if not c.units}
+    quantities = {c.quantity for e in EXPERIMENTS.values() for c in e.contrasts}
     assert set(training_effects.WORDS) == quantities
 
 

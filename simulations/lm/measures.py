@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -196,7 +195,9 @@ def signal(lab: Laboratory, step: int) -> dict[str, float]:
     found = _by_kind(lab, ratio)
     found |= {f"{kind}_to_matrices": x / found["matrices"] for kind, x in found.items() if kind != "matrices"}
     moved = _displacements(lab, step)
-    return found | {"rank": float(stats.spearmanr(list(ratio.values()), [moved[n] for n in ratio]).statistic)}
+    from scipy.stats import spearmanr  # takes longer to import than all else that a run without measures needs
+
+    return found | {"rank": float(spearmanr(list(ratio.values()), [moved[n] for n in ratio]).statistic)}
 
 
 def clipping(lab: Laboratory, step: int) -> dict[str, float]:

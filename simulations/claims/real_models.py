@@ -160,7 +160,7 @@ def evidence(setting: Setting, margin: Callable[..., float], detail: str, **argu
 
 def _conservation(family: str, variant: str = "as-traced") -> Callable[[Setting], list[Evidence]]:
     def measure(setting: Setting) -> list[Evidence]:
-        horizon = setting.choose(quick=2, standard=20, full=100) / 100
+        horizon = setting.choose(quick=1, standard=20, full=100) / 100
         flow = f"gradient flow to t = {horizon:g}: no Q_j moves by {DRIFT:g}, each part of Q by more than {ALIVE:g}"
         step = f"one gradient step of {STEP:g}: the increment of Q_j is eta^2 times Q's quadratic form on the gradient"
         return [

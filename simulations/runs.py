@@ -15,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import xarray
+from typing import TYPE_CHECKING, Any
 
 from simulations.provenance import provenance
 from simulations.store import set_aside, write_bytes
+
+if TYPE_CHECKING:
+    import xarray
 
 FORMAT = "scalevec-run"
 VERSION = 1
@@ -175,6 +176,8 @@ def _read(content: bytes, path: Path) -> xarray.Dataset:
 
 
 def _parsed(content: bytes) -> xarray.Dataset:
+    import xarray  # with pandas, slow to import, and the keys of runs are needed where none is read
+
     with xarray.open_dataset(io.BytesIO(content), engine="scipy") as stored:
         return stored.load()
 

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from scipy.stats import binomtest
 
 from scalevec_theory.claim import Claim, Evidence, Scope, Setting, measured
 from scalevec_theory.growth import growth
@@ -63,6 +62,8 @@ def answers(drift: Drift, dimension: int, trials: int, rng: np.random.Generator)
 
 def rate_at_most(limit: float, count: int, trials: int, detail: str, seed: int) -> Evidence:
     """Evidence that a rate is at most ``limit``: decided where its Clopper–Pearson interval excludes the limit."""
+    from scipy.stats import binomtest  # slow to import, and no other claim needs it
+
     interval = binomtest(count, trials).proportion_ci(2 * CONFIDENCE - 1)
     middle, half = (interval.low + interval.high) / 2, (interval.high - interval.low) / 2
     return measured("simulation", limit - middle, detail, error=half, instances=trials, seed=seed)

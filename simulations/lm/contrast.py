@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtr, stdtrit
 
 LOSS = "held_out_loss"
 CONFIDENCE = 0.95
@@ -130,11 +130,11 @@ class Estimate:
 def estimated(numbers: np.ndarray, efficiency: float = math.nan) -> Estimate:
     """The estimate from one number for each seed, two or more."""
     mean, stderr = float(numbers.mean()), float(numbers.std(ddof=1) / len(numbers) ** 0.5)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1)) * stderr
+    half = float(stdtrit(len(numbers) - 1, (1 + CONFIDENCE) / 2)) * stderr
     return Estimate(mean, stderr, mean - half, mean + half, len(numbers), efficiency)
 
 
 def power(threshold: float, spread: float, seeds: int, z: float = 3.0) -> float:
     """Chance that a true value ``threshold`` shows beyond ``z`` standard errors, for a standard deviation ``spread``
     between seeds (normal approximation)."""
-    return float(stats.norm.sf(z - threshold / (spread / seeds**0.5)))
+    return float(ndtr(threshold / (spread / seeds**0.5) - z))

@@ -6,7 +6,7 @@ import math
 from functools import cache
 from pathlib import Path
 
-from scipy import stats
+from scipy.special import ndtr, stdtrit
 
 from scalevec_theory.claim import Z_SCORE, Counterexample, Evidence, NotRun, Scope, Setting, measured
 from simulations.lm.contrast import Contrast, Estimate
@@ -63,7 +63,7 @@ def evidence(
     found = outcome.estimate(contrast)
     low, high = contrast.within if within is None else within
     margin = min(found.value - low, high - found.value)
-    quantile = float(stats.t.isf(stats.norm.sf(Z_SCORE), found.seeds - 1))
+    quantile = -float(stdtrit(found.seeds - 1, ndtr(-Z_SCORE)))
     again = None
     if margin < 0:
         again = Counterexample(

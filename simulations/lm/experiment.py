@@ -12,18 +12,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray
 
 from simulations.lm.contrast import LOSS, Contrast, Estimate, estimated
 from simulations.lm.run import Run, make_run, widened
 from simulations.lm.scaling import Scaling
-from simulations.lm.training import train
 from simulations.parallel import Call, run_parallel
 from simulations.provenance import provenance
 from simulations.store import plain, write_text
+
+if TYPE_CHECKING:
+    import xarray
 
 OUTCOMES = Path(__file__).parent / "outcomes"
 """Results of full effort, which come with the code."""
@@ -226,6 +227,8 @@ def rounded(numbers: xarray.DataArray) -> list[float]:
 
 
 def _train(run: Run, folder: Path, device: str, until: float | None) -> xarray.Dataset | None:
+    from simulations.lm.training import train  # outcomes that come with the code are read without it
+
     return train(run, folder, device=device, until=until)
 
 

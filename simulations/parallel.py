@@ -72,21 +72,9 @@ def run_parallel(
 
 
 def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], None, None]:
-    if jobs <= 1:
-        outcomes: Generator[tuple[int, Any, str], None, None] = (_perform(i, call) for i, call in enumerate(calls))
-    else:
-        _quiet_executor()
-        with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
-            parallel = Parallel(
-                n_jobs=jobs,
-                batch_size=1,
-                pre_dispatch="all",
-                return_as="generator_unordered",
-                initializer=end_with,
-                initargs=(os.getpid(),),
-            )
-            outcomes = parallel(delayed(perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls))
-    try:
+    outcomes: Generator[tuple[int, Any, str], None, None] | None = None
+    try:  # workers may be lost while calls are still being handed out
+        outcomes = _handed_out(calls, jobs) if jobs > 1 else (_perform(i, call) for i, call in enumerate(calls))
         for index, value, raised in outcomes:
             yield index, Raised(raised) if raised else value
     except BrokenProcessPool as error:
@@ -96,7 +84,26 @@ def _outcomes(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any], No
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # joblib remarks that closing gives up what still runs; that is the point
-            outcomes.close()
+            if outcomes is not None:
+                outcomes.close()
+
+
+def _handed_out(calls: Sequence[Call], jobs: int) -> Generator[tuple[int, Any, str], None, None]:
+    """The outcomes of calls that worker processes have been given."""
+    _quiet_executor()
+    with parallel_config("loky", inner_max_num_threads=1), _deaf_to_interrupts():
+        parallel = Parallel(
+            n_jobs=jobs,
+            batch_size=1,
+            pre_dispatch="all",
+            return_as="generator_unordered",
+            initializer=end_with,
+            initargs=(os.getpid(),),
+        )
+        outcomes: Generator[tuple[int, Any, str], None, None] = parallel(
+            delayed(perform_in)(os.getcwd(), i, call) for i, call in enumerate(calls)
+        )
+        return outcomes
 
 
 @cache

@@ -8,6 +8,7 @@ import pytest
 import torch
 import workers
 from joblib.externals.loky import get_reusable_executor
+from joblib.externals.loky.process_executor import BrokenProcessPool
 from threadpoolctl import threadpool_limits
 from workers import die, draw, fail, pool_threads
 
@@ -64,6 +65,15 @@ def test_what_a_call_raises_is_told_in_one_line(jobs: int, how: type[BaseExcepti
 def test_a_dead_worker_is_reported() -> None:
     with pytest.raises(WorkerLost, match="a worker process died"):
         list(run_parallel([Call(die, (), workers.__file__), *calls(3)], 2))
+
+
+def test_a_worker_lost_while_calls_are_handed_out_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise BrokenProcessPool("gone")
+
+    monkeypatch.setattr("joblib.externals.loky.reusable_executor._ReusablePoolExecutor.submit", refuse)
+    with pytest.raises(WorkerLost, match="a worker process died"):
+        list(run_parallel(calls(3), 2))
 
 
 def test_no_thread_to_serve_workers_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

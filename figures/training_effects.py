@@ -42,7 +42,7 @@ WORDS = {
     "log sharpness": "ln ratio: eigenvalues, stable steps",
     "log signal": "ln of signal-to-noise over matrices'",
     "log sizes": "size's power of the width",
-    "orbits": "rms of ln along a symmetry",
+    "orbits": "ln along a symmetry",
     "signal": "rank correlation with displacement",
 }
 """What is on the axis."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from scalevec_theory import abm
 from scalevec_theory.equilibrium import equilibrium, leading_order, norm_of_gaussians, predict
 from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD
 from scalevec_theory.schedules import cosine, wsd
@@ -176,6 +177,19 @@ def test_without_decay_there_is_no_equilibrium_but_a_transient() -> None:
 
 
 INVARIANT = {"shape": (128,), "scale_invariant": True}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "init"),
+    [(AdamW(0.1, 0.05, betas=(0.9, 0.95)), 0.25), (Lion(0.1, 0.05, betas=(0.9, 0.99)), 0.02)],
+)
+def test_scale_invariant_weights_that_grow_are_predicted(optimizer: Optimizer, init: float) -> None:
+    """A divisor without bias correction, or older gradients taken to be of today's size, are off by more than half."""
+    record = [0, 2, 5, 10, 20]
+    walk = abm.run(optimizer, 200, 20, seed=3, init=init, record=record, **INVARIANT)
+    measured = walk.mean_square / walk.mean_square[0] * init**2
+    stated = predict(optimizer, 20, init=init, **INVARIANT).mean_square[record]
+    np.testing.assert_allclose(np.sqrt(measured / stated), 1, atol=0.015)
 
 
 @pytest.mark.parametrize(

@@ -180,15 +180,22 @@ INVARIANT = {"shape": (128,), "scale_invariant": True}
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "init"),
-    [(AdamW(0.1, 0.05, betas=(0.9, 0.95)), 0.25), (Lion(0.1, 0.05, betas=(0.9, 0.99)), 0.02)],
+    ("optimizer", "init", "shape"),
+    [
+        (AdamW(0.1, 0.05, betas=(0.9, 0.95)), 0.25, (128,)),
+        (Lion(0.1, 0.05, betas=(0.9, 0.99)), 0.02, (128,)),
+        (Muon(0.1, 0.05), 0.02, (16, 32)),
+    ],
 )
-def test_scale_invariant_weights_that_grow_are_predicted(optimizer: Optimizer, init: float) -> None:
+def test_scale_invariant_weights_that_grow_are_predicted(
+    optimizer: Optimizer, init: float, shape: tuple[int, ...]
+) -> None:
     """A divisor without bias correction, or older gradients taken to be of today's size, are off by more than half."""
     record = [0, 2, 5, 10, 20]
-    walk = abm.run(optimizer, 200, 20, seed=3, init=init, record=record, **INVARIANT)
+    law = {"shape": shape, "scale_invariant": True}
+    walk = abm.run(optimizer, 200, 20, seed=3, init=init, record=record, **law)
     measured = walk.mean_square / walk.mean_square[0] * init**2
-    stated = predict(optimizer, 20, init=init, **INVARIANT).mean_square[record]
+    stated = predict(optimizer, 20, init=init, **law).mean_square[record]
     np.testing.assert_allclose(np.sqrt(measured / stated), 1, atol=0.015)
 
 

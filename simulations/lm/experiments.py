@@ -85,6 +85,28 @@ _ALL = (
         (difference("input-decay", "none", "input"),),
         seeds=(2, 3, 6),
     ),
+    # The same question over 40 times 1/(ηλ) at a decay of 1, and over 4 times at that of the others, on a model small
+    # enough for 4,000 steps; the learning rate is constant to 4/5 of them.  A first look at one seed preceded it.
+    _experiment(
+        "long-horizon",
+        "Does the sign of what decay of the input norms' scales does turn in a training of many times 1/(ηλ)?",
+        PAPER_A,
+        "gemma",
+        {
+            f"{name}{rate}": {"scales": scales, "weight_decay": decay}
+            for rate, decay in {"": 1.0, "-light": 0.1}.items()
+            for name, scales in {"input": "iwd", "none": "none"}.items()
+        },
+        (
+            difference("heavy-decay", "none", "input"),
+            difference("light-decay", "none-light", "input-light"),
+        ),
+        steps=(6, 100, 4000),
+        seeds=(2, 3, 8),
+        sizes={"width": 32, "layers": 1, "heads": 2, "hidden": 64},
+        settings=SETTINGS
+        | {"lr": 1e-2, "batch": 8, "length": 64, "schedule": "wsd", "compile": False, "evaluations": 20},
+    ),
     _experiment(
         "ladder",
         "What does each design of the scale vectors add: one per branch, on both sides, reparametrised, decayed?",

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +20,9 @@ from simulations.lm.commands import experiment, train
 from simulations.memory import SAID, check_limit, out_of_memory
 from simulations.runs_command import runs
 from simulations.sweep_command import sweep
+
+if TYPE_CHECKING:
+    from scalevec_theory.claim import Result
 
 EFFORTS = ("quick", "standard", "full")
 INTERRUPTED = 130
@@ -57,6 +61,11 @@ class OneLineErrors(click.Group):
             for number, handler in before.items():
                 signal.signal(number, handler)
         sys.exit(status or 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Whether help is asked for is kept as the context's object: the group's function sees no arguments."""
+        ctx.obj = "--help" in ctx.args
+        return super().invoke(ctx)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -110,7 +119,7 @@ path = click.Path(dir_okay=False, path_type=Path)
 @click.pass_context
 def main(context: click.Context) -> None:
     """Prove, attack, simulate and draw claims about scale vectors and learnable multipliers."""
-    if context.invoked_subcommand != new_claim.name:  # the one that loads no library
+    if context.invoked_subcommand != new_claim.name and not context.obj:  # these load no library
         check_limit()
 
 
@@ -154,7 +163,7 @@ def check(
     finished scope is stored in results/checks of the current folder and is not checked again until code or versions
     change; of what a claim file of your own imports, changes are not seen: use --fresh.
     """
-    from simulations.checks import RAISED, as_evidence, as_json, check_all, find_targets
+    from simulations.checks import as_evidence, as_json, check_all, find_targets
     from simulations.paper_checks import render, summary
     from simulations.parallel import cores
     from simulations.store import check_writable, write_json, write_text
@@ -186,12 +195,23 @@ def check(
         if not result.ok or (names and result.counterexample is not None):
             out.print(f"\n{describe_result(target, result)}")
     out.print(f"\n{summary(results)}")
-    for r in results:
-        if r.reason.startswith(RAISED + SAID):
-            raise MemoryError(r.reason.removeprefix(RAISED + SAID))
-    if any(r.reason.startswith(RAISED) for r in results):
-        return 2
-    return 0 if all(r.ok for r in results) else 1
+    return _raised(results) or (0 if all(r.ok for r in results) else 1)
+
+
+def _raised(results: Sequence[Result]) -> int:
+    """Exit status 2 if a claim's code raised, else 0.
+
+    Raises
+    ------
+    MemoryError : what it raised says that memory ran out.
+    """
+    from simulations.checks import RAISED
+
+    reasons = [r.reason.removeprefix(RAISED) for r in results if r.reason.startswith(RAISED)]
+    for reason in reasons:
+        if reason.startswith(SAID):
+            raise MemoryError(reason.removeprefix(SAID))
+    return 2 if reasons else 0
 
 
 @main.command(epilog=_example("scalevec falsify loss-dominance --scope correlated-inputs --budget 100000"))
@@ -263,10 +283,11 @@ def figures(names: tuple[str, ...], out: Path, seed: int, jobs: int | None) -> N
 @click.option("--api", is_flag=True, help="Add the reference of the Python packages.")
 def report(
     names: tuple[str, ...], out: Path, effort: str, seed: int, jobs: int | None, drawn: Path | None, api: bool
-) -> None:
+) -> int:
     """Write claims, verdicts and figures as web pages, for all claims or those named.
 
-    The pages need no network; open index.html.  What is stored in results/checks is not checked again.
+    The pages need no network; open index.html.  What is stored in results/checks is not checked again.  Exit status 0
+    whatever the verdicts, 2 for bad input or a claim's code that raises.
     """
     from simulations.checks import check_all, find_targets
     from simulations.drawing import copy_drawn, describe, draw_all
@@ -296,6 +317,7 @@ def report(
         write_api(out / "api")
     command = f"scalevec report{options(effort, seed)} {' '.join(names)}".rstrip()
     click.echo(write_report(targets, results, descriptions, out, effort=effort, seed=seed, command=command, api=api))
+    return _raised(results)
 
 
 @main.command(epilog=_example("scalevec discover dual-scale --dims c=2,d=3", "scalevec discover my_model.py:forward"))

@@ -65,3 +65,4 @@ def test_a_command_says_what_it_needs_before_libraries_are_loaded(tmp_path: Path
     line = "scalevec: error: out of memory: 0.75 GiB of address space are allowed (ulimit -v): expected at least 1.5\n"
     assert run("claims") == (2, line)
     assert run("new-claim", "mine") == (0, "")
+    assert run("check", "--help") == (0, "")

@@ -126,6 +126,23 @@ def test_claims_of_one_name_have_pages_of_their_own(folder: Path, pages: Path) -
     assert "Another toy" in text and "scalevec check other.py:toy<" in text
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("KeyError('y')", []),
+        ("MemoryError('full')", ["scalevec: error: out of memory: fails.py:16: MemoryError: full"]),
+    ],
+)
+def test_a_claim_whose_code_raises_has_its_page_and_status_2(
+    folder: Path, pages: Path, error: str, said: list[str]
+) -> None:
+    Path("fails.py").write_text((folder / "toy.py").read_text().replace("mean = float", f"raise {error}; mean = float"))
+    names = "fails.py:toy:mean", "fails.py:toy:sign"
+    result = scalevec("report", *names, "--jobs", "1", "--figures", str(pages / "figures"), "--out", "failed")
+    assert result.exit_code == 2 and result.stderr.splitlines()[-1:] == said
+    assert "its code raised, " in Path("failed/claims/toy.html").read_text()
+
+
 def test_a_missing_package_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "latex2mathml.converter", None)
     monkeypatch.delitem(sys.modules, "simulations.mathematics", raising=False)

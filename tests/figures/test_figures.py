@@ -23,6 +23,7 @@ BUDGET = 150.0
 
 COARSE = {
     "curvature": {"END": 16.0, "PATHS": 4},
+    "decay-pumping": {"SAVED": np.array([50, 100])},
     "equilibrium": {"STEPS": 120},
     "growth-test": {"TRIALS": 8},
     "predicted-norms": {"STEPS": 120},

@@ -145,9 +145,10 @@ def _read_by(row: Row) -> list[str]:
 
     prefix = template(row.norm).rpartition(".")[0] + "."
     alike: Counter[str] = Counter()
-    for consumer, axis in row.input_axes.items():
+    for consumer in row.consumers:
         plain = template(consumer.partition(" ")[0]).removesuffix(".weight")
-        alike[f"{plain.removeprefix(prefix)}:{axis}"] += 1
+        axis = f":{row.input_axes[consumer]}" if consumer in row.input_axes else ""
+        alike[plain.removeprefix(prefix) + axis] += 1
     names = [name if n == 1 else f"{n} × {name}" for name, n in alike.items()]
     return [*names, *(re.sub(r"_scaled_dot_product.*", "attention", other) for other in row.others)]
 

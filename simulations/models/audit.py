@@ -54,7 +54,7 @@ class Row:
     effective : ``w``, ``1+w``, ``f(w)`` (another function of w), ``bias``, ``none``, or ``unclear`` where parameters
         of a module that normalises are no scale and bias of its channels.
     consumers : parameters multiplied with the norm's output, with the name that they are tied to.
-    input_axes : of each consumer, the axis that the norm's channels run along.
+    input_axes : of each consumer, the axis that the norm's channels run along, if there is one.
     fold_exact, reason : whether rescaling the norm against its consumers leaves the function as it is, and why not.
     requires : what has to be done for folding it.
     others : everything else that reads the output.
@@ -169,7 +169,7 @@ def _rows(model: nn.Module, norm: Norm, rules: Rules, counts: nn.Module | None) 
     consumers = sorted(norm.consumers, key=_label)
     shared = {
         "role": norm.role,
-        "consumers": tuple(map(_label, consumers)),
+        "consumers": (*map(_label, consumers), *norm.indirect),
         "fold_exact": reason is None if norm.scale or norm.unclear else None,
         "reason": reason or "",
         "norm": norm.module,
@@ -220,7 +220,7 @@ def _label(consumer: Consumer) -> str:
 
 
 def _requires(norm: Norm) -> tuple[str, ...]:
-    if norm.role != "input" or norm.unclear:
+    if norm.role != "input" or norm.unclear or norm.indirect:
         return ()
     tied = any(c.also_used_by and len(c.names) > 1 for c in norm.consumers)
     experts = any(c.routed or len(c.shape) > 2 for c in norm.consumers)

@@ -161,15 +161,18 @@ def held(model: nn.Module, norm: Norm) -> str | None:
     if norm.scale is None or norm.unclear:
         return norm.unclear or "it has no scale"
     read = ", ".join(norm.others)
-    if not norm.consumers:
+    if norm.role == "output":
         return f"no parameter is multiplied with its output (read by: {read or 'nothing'})"
     if norm.others == ("returned",):
         rest = held(model, replace(norm, others=()))
-        products = ", ".join(dict.fromkeys(template(c.parameter) for c in norm.consumers))
+        products = ", ".join(dict.fromkeys(map(template, [*(c.parameter for c in norm.consumers), *norm.indirect])))
         then = f"would still not fold: {rest}" if rest else "would fold (inside a module that returns only these)"
         return f"the model also returns its output; for the products with {products} alone it {then}"
     if norm.others:
         return f"not only parameters are multiplied with its output (also read by: {read})"
+    if norm.indirect:
+        how = "by groups of channels, or made into another matrix first"
+        return f"{', '.join(norm.indirect)}: it multiplies the output {how}: it is not folded here"
     for consumer in norm.consumers:
         if consumer.also_used_by:
             used = f"{consumer.parameter} is also used by {', '.join(consumer.also_used_by)}"

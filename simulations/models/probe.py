@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 from torch.utils._pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 
 from simulations.models.float64 import Float64
 from simulations.models.running import copied, one_line
+from simulations.models.scales import attached_tensors
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class NormModule:
 def find_norms(model: nn.Module, forward: Callable[[], object]) -> list[NormModule]:
     """The norms among the innermost modules of ``model`` that ``forward()`` calls, in order of first use.
 
-    A parametrized module counts as innermost; its scale is then the parametrized tensor.
+    A parametrized module counts as innermost; its scale is the original, or what `attach` has parametrized.
 
     Raises
     ------
@@ -81,12 +81,12 @@ def _is_batch(t: object) -> bool:
 
 
 def _plain_copy(module: nn.Module) -> nn.Module:
-    """A copy in float64, in which what low precision or saturation blurs can be told; parametrizations are baked in.
+    """A copy in float64, in which what low precision or saturation blurs can be told; what is attached is baked in.
 
     Parameters that are all 0 become 1: a norm whose scale starts at 0 is one.
     """
     plain = copied(module).double()
-    if is_parametrized(plain):
+    if any(attached_tensors(plain)):
         baked = {name: nn.Parameter(getattr(plain, name)) for name in plain.parametrizations}  # type: ignore[union-attr]
         # Not torch's own removal: that takes the property from the class, which the original shares.
         del plain.parametrizations

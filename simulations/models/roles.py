@@ -48,7 +48,8 @@ class Norm:
     ``blended``: some of these read sums of channels with one another, as a rotary embedding makes them; ``altered``:
     some consumer multiplies not the output itself but the output times something, or shifted with zeros put in, so that
     the norm's bias adds no constant there; ``shared``: what else reads scale or bias, the other norms among it;
-    ``unclear``: why no effective scale is known, where the module's parameters act otherwise.
+    ``unclear``: why no effective scale is known, where the module's parameters act otherwise; ``indirect``: parameters
+    that multiply the output along no one axis of theirs, by groups of channels or made into another matrix first.
     """
 
     module: str
@@ -63,20 +64,21 @@ class Norm:
     modules: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     unclear: str = ""
+    indirect: tuple[str, ...] = ()
 
     @property
     def role(self) -> Role:
         """``input``: only parameter products read the output; ``output``: none does; ``none``: there is no scale."""
         if self.scale is None:
             return "none"
-        if not self.consumers:
+        if not (self.consumers or self.indirect):
             return "output"
         return "mixed" if self.others else "input"
 
     @property
     def absorbable(self) -> bool:
         """Whether the scale can be moved into its consumers, in place, without changing the model's function."""
-        free = not (self.shared or self.unclear or any(c.also_used_by for c in self.consumers))
+        free = not (self.shared or self.unclear or self.indirect or any(c.also_used_by for c in self.consumers))
         return self.role == "input" and free
 
 

@@ -10,6 +10,7 @@ models of a billion parameters can be traced.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ REARRANGE = RESHAPE | {
 ELEMENTWISE = {"mul", "div", "neg", "add", "sub"}
 # What may come between the last product and what the model returns: soft-capping, and a loss.
 AFTER_HEAD = {"mul", "div", "tanh", "add", "_log_softmax", "nll_loss_forward", "mean", "sum"}
+POOL = {"mean", "sum", *(f"{kind}avg_pool{n}d" for kind in ("", "_adaptive_") for n in (2, 3))}
 SHAPE_ONLY = {"zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty", "new_full"}
 # Where the two factors of a matrix product stand among an operation's arguments.
 LOOKUP = {"index", "index_select", "gather"}
@@ -117,7 +119,8 @@ def _trace(model: nn.Module, example: Example) -> Trace:
         read = (consumers, others, blended, altered)
         scale, bias = (flow.first_name(parameter) for parameter in (norm.scale, norm.bias))
         shared = flow.readers((scale, bias), norm.name)
-        found.append(Norm(norm.name, kind, scale, bias, norm.offset, *read, modules, shared, norm.unclear))
+        indirect = tuple(flow.names[i][0] for i in sorted(flow.indirect[norm.name]))
+        found.append(Norm(norm.name, kind, scale, bias, norm.offset, *read, modules, shared, norm.unclear, indirect))
     return Trace(tuple(found), flow.uses({n.scale for n in norms}, {n.bias for n in norms}))
 
 
@@ -200,6 +203,7 @@ class _Flow(TorchDispatchMode):
         self.returned: set[int] = set()
         self.channels: dict[str, tuple[int, int]] = {}
         self.others: dict[str, set[str]] = defaultdict(set)
+        self.indirect: dict[str, set[int]] = defaultdict(set)
         self.blended: set[str] = set()
         self.altered: set[str] = set()
         self.rows: dict[str, int] = {}
@@ -337,7 +341,28 @@ class _Flow(TorchDispatchMode):
             if marks is not None:
                 table.set(out, marks)
             return marks is not None
+        if table is self.activations and (name in POOL or "upsample" in name):
+            marks = self._pooled(name, args, out)
+            if marks is not None:
+                table.set(out, marks)
+            return marks is not None
         return False
+
+    def _pooled(self, name: str, args: Any, out: Tensor) -> _Marks | None:
+        """A weighted sum over positions leaves a channel what it is, and a mean without padding a constant as well."""
+        marks = self.activations.get(args[0])
+        if marks is None or marks.numbers is None:
+            return None
+        (numbers,) = marks.numbers
+        axes = args[1] if name in ("mean", "sum") and len(args) > 1 else range(numbers.ndim)
+        if size := re.search(r"(\d)d", name):
+            axes = range(-int(size[1]), 0)
+        numbers, low = numbers.amax(tuple(axes), keepdim=True), numbers.amin(tuple(axes), keepdim=True)
+        if not torch.equal(numbers, low):
+            return None
+        numbers = numbers.reshape(out.shape) if numbers.numel() == out.numel() else numbers.expand(out.shape)
+        padded = name.startswith("avg_pool") and any(tree_leaves(args[3:]))
+        return _Marks((numbers,), marks.sources, marks.altered or name == "sum" or padded)
 
     def _elementwise(self, table: _Table, name: str, args: Any, out: Tensor) -> _Marks | None:
         """Products with, and quotients by, anything unmarked keep the marks; sums keep them only among equals.
@@ -367,9 +392,9 @@ class _Flow(TorchDispatchMode):
                 self._record_sum(name, marks, transposed)
                 self.products.set(out, marks)
         if (x := self.activations.get(left)) and (w := self.weights.get(right)):
-            met = self._meet(x, w, False)
+            met = self._meet(x, w, False, id(right) in self.fixed)
         elif (x := self.activations.get(right)) and (w := self.weights.get(left)):
-            met = self._meet(x, w, True)
+            met = self._meet(x, w, True, id(left) in self.fixed)
         else:
             self._stop(name, self.activations.among([left, right]), self.weights.among([left, right]))
             return
@@ -385,9 +410,12 @@ class _Flow(TorchDispatchMode):
                 if axis < len(self.slot[i]) and bool((n[..., 1:, :1] != n[..., :-1, :1]).any()) and _constant(n, -1):
                     self.summed[i].add(axis)
 
-    def _meet(self, x: _Marks, w: _Marks, transposed: bool) -> bool:
-        """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``; whether each row of x has the same channels."""
-        if x.numbers is None or w.numbers is None:
+    def _meet(self, x: _Marks, w: _Marks, transposed: bool, fixed: bool) -> bool:
+        """Record x @ w, ``(..., n, k)`` by ``(..., k, m)``; whether each row of x has the same channels.
+
+        ``fixed``: w is made of parameters alone.
+        """
+        if x.numbers is None or (w.numbers is None and not fixed):
             return False
         (channels,) = x.numbers
         channels = channels.transpose(-1, -2) if transposed else channels
@@ -398,6 +426,9 @@ class _Flow(TorchDispatchMode):
             padding = int(zero.sum()) * channels.shape[-1]
         if not _constant(channels, -2):
             return False
+        if w.numbers is None:
+            self._record_indirect(x, w)
+            return True
         if x.altered:
             self.altered |= x.sources
         rows = (channels.numel() - padding) // max(1, channels[..., 0, :].unique().numel())
@@ -425,6 +456,10 @@ class _Flow(TorchDispatchMode):
             clash = (met[slots] != channel) | ((known != NONE) & (known != channel))
             self.irregular[norm][slots[clash]] = True
 
+    def _record_indirect(self, x: _Marks, w: _Marks) -> None:
+        for norm in x.sources:
+            self.indirect[norm] |= w.sources
+
     def _convolution(
         self, name: str, input: Tensor, kernel: Tensor, bias: Tensor | None, stride: Any, padding: Sequence[int],
         dilation: Any, transposed: bool, output_padding: Any, groups: int,
@@ -438,6 +473,9 @@ class _Flow(TorchDispatchMode):
         channels = None if numbers is None else _along_second_axis(numbers)
         if x is None or numbers is None or channels is None or w is None or w.numbers is None:
             self._stop(name, self.activations.among([input, kernel]), self.weights.among([input, kernel]))
+            return
+        if not transposed and 1 < groups < len(channels):
+            self._record_indirect(x, w)
             return
         taps = kernel[0, 0].numel()
         if x.altered or any(padding) or (transposed and taps > 1) or bool((numbers == ZERO).any()):

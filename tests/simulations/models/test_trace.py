@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from simulations.models.audit import audit
 from simulations.models.decay import iwd_rule
 from simulations.models.folding import move_scale, refusal
 from simulations.models.running import copied
@@ -90,6 +91,12 @@ INPUT = {
     "windows padded with zeros": (lambda m, x, y: m.a(F.pad(y, (0, 0, 0, 3)).unflatten(1, (2, 4))), {"a.weight": 1}),
     "gated by itself, then a matrix": (lambda m, x, y: m.b(m.a(y) * y), {"a.weight": 1, "b.weight": 1}),
     "layer with a bias": (lambda m, x, y: F.linear(y, m.a.weight, m.vector), {"a.weight": 1}),
+    "mean over positions": (lambda m, x, y: m.a(y.mean(1)) + m.b(y.mean((0, 1), True)), {"a.weight": 1, "b.weight": 1}),
+    "sum over positions": (lambda m, x, y: m.a(y.sum(1)), {"a.weight": 1}),
+    "average of neighbours": (lambda m, x, y: m.a(F.avg_pool1d(y.mT, 2).mT), {"a.weight": 1}),
+    "average of neighbours, padded": (lambda m, x, y: m.a(F.avg_pool1d(y.mT, 2, padding=1).mT), {"a.weight": 1}),
+    "adaptive average": (lambda m, x, y: m.a(F.adaptive_avg_pool1d(y.mT, 3).mT), {"a.weight": 1}),
+    "stretched": (lambda m, x, y: m.a(F.interpolate(y.mT, scale_factor=2, mode="linear").mT), {"a.weight": 1}),
 }
 OTHER = {
     "residual": (lambda m, x, y: y + m.a(y), "mixed", {"a.weight": 1}, {"add"}),
@@ -110,6 +117,8 @@ OTHER = {
         {},
         {"add", "constant_pad_nd"},
     ),
+    "mean over channels": (lambda m, x, y: m.a(x * y.mean(-1, True)), "output", {}, {"mean"}),
+    "average of channels": (lambda m, x, y: F.avg_pool1d(y, 2), "output", {}, {"avg_pool2d"}),
     "channel shift with zeros": (lambda m, x, y: m.a(y + F.pad(y, (1, -1))), "output", {}, {"mm"}),
     "channels differ by row": (lambda m, x, y: m.a(torch.cat([y[:, :1], y[:, 1:].flip(-1)], 1)), "output", {}, {"mm"}),
 }
@@ -193,18 +202,35 @@ def test_convolutions_consume_a_norm(case):
 @pytest.mark.parametrize(
     ("body", "others"),
     [
-        (lambda m, x, y: F.conv1d(y.transpose(1, 2), m.a.weight[:, :3, None], groups=2), {"irregular product"}),
         (lambda m, x, y: F.conv1d(y, m.a.weight[:, :5, None]), {"convolution"}),
         (lambda m, x, y: F.conv1d(x.transpose(1, 2), y[0, :, :, None]), {"convolution"}),
         (lambda m, x, y: F.conv1d((y + x).transpose(1, 2), m.a.weight[..., None]), {"add"}),
     ],
 )
 def test_other_convolutions_do_not(body, others):
-    """In groups, over the positions as channels, with the output as a kernel, and after a sum."""
+    """Over the positions as channels, with the output as a kernel, and after a sum."""
     model = made(body)
     (norm,) = trace(model, tokens()).norms
     assert (norm.role, {o.partition(" with")[0] for o in norm.others}) == ("output", others)
     assert rescaling_changes(model, norm, norm.consumers) > 1e-3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda m, x, y: F.conv1d(y.mT, m.a.weight[:, :3, None], groups=2),
+        lambda m, x, y: F.linear(y, m.a.weight @ m.a.weight.T),
+        lambda m, x, y: F.linear(y, torch._weight_norm(m.a.weight, m.vector[:, None])),
+    ],
+)
+def test_a_parameter_that_multiplies_along_no_one_axis_makes_an_input_norm(body):
+    """By groups of channels, or made into another matrix first: weights can make up for a scale that shrinks."""
+    traced = trace(model := made(body), tokens())
+    (norm,) = traced.norms
+    assert (norm.role, norm.indirect, norm.others, norm.absorbable) == ("input", ("a.weight",), (), False)
+    assert iwd_rule(traced)["norm.gamma"] and "a.weight: it multiplies the output by groups" in refusal(model, norm)
+    (row,) = audit(model, tokens()).rows
+    assert (row.consumers, row.input_axes, row.fold_exact, row.requires) == (("a.weight",), {}, False, ())
 
 
 def test_a_kernel_that_also_multiplies_something_else_is_not_absorbable():
@@ -226,7 +252,8 @@ def test_sums_of_channels_are_told_from_channels_left_alone():
 def test_products_with_something_else_than_the_output_itself_are_told():
     altered = {case for case, (body, _) in INPUT.items() if trace(made(body), tokens()).norms[0].altered}
     scaled = {"constant multiple", "other activation in between", "gated by itself, then a matrix"}
-    assert altered == {"token shift", "token shift with zeros", "windows padded with zeros", *scaled}
+    summed = {"token shift", "sum over positions", "average of neighbours, padded"}
+    assert altered == {"token shift with zeros", "windows padded with zeros", *summed, *scaled}
 
 
 @pytest.mark.parametrize(
@@ -463,19 +490,27 @@ def test_a_matrix_with_multipliers_is_still_that_matrix():
     assert (kinds["a.weight"], kinds["vector"], kinds["embed.weight"]) == ("matrix", "vector", "vector")
 
 
-def test_a_parametrized_norm_and_consumer_are_seen_as_what_they_make():
-    class Exponential(nn.Module):
-        def forward(self, logarithm):
-            return logarithm.exp()
+class Exponential(nn.Module):
+    def forward(self, logarithm):
+        return logarithm.exp()
 
-        def right_inverse(self, weight):
-            return weight.log()
 
+class OnePlus(nn.Module):
+    def forward(self, w):
+        return 1 + w
+
+
+@pytest.mark.parametrize(("made_by", "effective", "folds"), [(Exponential, "f(w)", False), (OnePlus, "1+w", True)])
+def test_a_norm_that_others_have_parametrized_is_seen_as_a_function_of_the_original(made_by, effective, folds):
     model = made(lambda m, x, y: m.a(y), nn.LayerNorm(D))
-    nn.utils.parametrize.register_parametrization(model.norm, "weight", Exponential())
+    nn.utils.parametrize.register_parametrization(model.norm, "weight", made_by())
     (norm,) = trace(model, tokens()).norms
-    assert (norm.module, norm.scale, norm.bias, norm.offset) == ("norm", "norm.weight", "norm.bias", 0.0)
-    assert nn.utils.parametrize.is_parametrized(model.norm)
+    scale = "norm.parametrizations.weight.original"
+    assert (norm.module, norm.scale, norm.bias, norm.role) == ("norm", scale, "norm.bias", "input")
+    assert [(r.effective, r.fold_exact) for r in audit(model, tokens()).rows] == [(effective, folds), ("bias", folds)]
+    assert nn.utils.parametrize.is_parametrized(model.norm) and iwd_rule(trace(model, tokens()))[scale]
+    if folds:
+        assert rescaling_changes(model, norm, norm.consumers) < 1e-13
 
 
 def test_norms_that_share_a_matrix_cannot_be_absorbed_one_by_one():

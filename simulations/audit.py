@@ -106,10 +106,9 @@ def table(found: Audit) -> Table:
     columns.add_column("d T a I")
     columns.add_column("to", justify="right")
     prefix = _common_prefix([row.template for row in found.rows])
-    split = Counter(key[0] for key in alike)
     for group in alike.values():
         row = group[0]
-        copies = len(group) if split[row.template] > 1 else found.copies.get(row.template, len(group))
+        copies = sum(found.copies[row.param or row.norm] for row in group)
         q = [r.q for r in group if r.q is not None]
         given = [x.given for x in q if x.given is not None]
         columns.add_row(

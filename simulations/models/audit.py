@@ -108,8 +108,8 @@ class Audit:
     Attributes
     ----------
     warnings : one line each.
-    totals, copies : counts, and how often each norm parameter stands in the model but for layer numbers; those of the
-        given sizes where the model has smaller ones.
+    totals, copies : counts, and how many norm parameters are like each row's (a norm's name if it has none) but for
+        layer numbers; those of the given sizes where the model has smaller ones.
     unread : parameters that the example did not reach.
     """
 
@@ -151,7 +151,7 @@ def audit(model: nn.Module, example: Example | None = None, *, counts: nn.Module
     rows = tuple(row for norm in traced.norms for row in _rows(model, norm, rules, counts))
     sized = model if counts is None else counts
     kinds = {row.param: kind(model, row.param) for row in rows if row.param is not None}
-    copies = Counter(k[0] for name, _ in sized.named_parameters() if (k := kind(sized, name)) in kinds.values())
+    copies = Counter(row.param or row.norm for row in rows) if counts is None else _copies(model, rows, counts)
     warnings = pitfalls(rows, traced, rules)
     return Audit(rows, warnings, totals(rows, kinds, sized), copies, tuple(traced.unread))
 
@@ -162,6 +162,37 @@ def kind(model: nn.Module, name: str) -> tuple[str, str]:
     In an `nn.Sequential` of norms and linear layers names alone do not tell them apart.
     """
     return template(name), type(model.get_submodule(name.rpartition(".")[0])).__name__
+
+
+def _copies(model: nn.Module, rows: Iterable[Row], sized: nn.Module) -> Counter[str]:
+    """For each row the number of parameters of ``sized`` that are like it.
+
+    Of the rows that are alike but for layers a parameter is counted for the one whose consumers ``sized`` has there,
+    too; of several for the one with most, and then for the one of its own name.
+    """
+    alike: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        alike[kind(model, row.param or row.norm)].append(row)
+    there = {name for name, _ in sized.named_parameters(remove_duplicate=False)}
+    found: Counter[str] = Counter()
+    for name, _ in (*sized.named_parameters(), *sized.named_modules()):
+        if known := alike.get(kind(sized, name)):
+            fits = [row for row in known if there.issuperset(_renumbered(row, name))]
+            best = max(fits or known, key=lambda row: (len(row.consumers), name in (row.param, row.norm)))
+            found[best.param or best.norm] += 1
+    return found
+
+
+def _renumbered(row: Row, name: str) -> Iterator[str]:
+    """The consumers of a row where its norm has another name: their layers are as far from its own as they were."""
+    number = re.compile(r"(.*?\.|^)(\d+)(\..*)")
+    own, other = (number.fullmatch(n) for n in (row.param or row.norm, name))
+    for consumer in (c.partition(" ")[0] for c in row.consumers):
+        its = number.fullmatch(consumer)
+        if own and other and its and its[1] == own[1]:
+            yield f"{its[1]}{int(its[2]) + int(other[2]) - int(own[2])}{its[3]}"
+        else:
+            yield consumer
 
 
 def _rows(model: nn.Module, norm: Norm, rules: Rules, counts: nn.Module | None) -> Iterator[Row]:

@@ -219,7 +219,10 @@ def _example(model: nn.Module, config: PreTrainedConfig) -> Example | None:
     if spoken:  # two frames of sound for each position
         frames = normal((2, config.num_mel_bins, 2 * config.max_source_positions))
         return {"input_features": frames, "decoder_input_ids": tokens[1], "use_cache": False}
-    return example or {"input_ids": tokens[0], "decoder_input_ids": tokens[1], "use_cache": False}
+    decodes = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    return (example or {"input_ids": tokens[0]}) | (
+        {"decoder_input_ids": tokens[1], "use_cache": False} if decodes else {}
+    )
 
 
 def _image_shape(config: PreTrainedConfig) -> tuple[int, ...]:

@@ -101,6 +101,7 @@ def test_a_tiny_image_has_several_patches():
         ("siglip_text_model", {"input_ids"}, "encoder.layers.0.layer_norm1", 3),
         ("swin", {"pixel_values"}, "encoder.layers.0.downsample.norm", 1),
         ("wav2vec2", {"input_values"}, "feature_projection.layer_norm", 1),
+        ("moonshine", {"input_values", "decoder_input_ids"}, "model.decoder.layers.0.post_attention_layernorm", 1),
     ],
 )
 def test_models_of_images_sounds_and_towers_of_larger_ones_are_read(kind, inputs, norm, consumers):

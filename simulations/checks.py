@@ -128,7 +128,9 @@ def check_all(
         result = None if fresh else _stored_result(stored[i], key)
         if result is not None:
             results[i] = result
-    waiting = sorted((i for i in range(len(targets)) if i not in results), key=lambda i: -_seconds(stored[i]))
+    # Scopes of one claim compile the same functions: begun at once, each process would compile them for itself.
+    order = [(-_seconds(stored[i]), t.claim.scopes.index(t.scope)) for i, t in enumerate(targets)]
+    waiting = sorted((i for i in range(len(targets)) if i not in results), key=lambda i: order[i])
     calls = [
         Call(_check_one, (targets[i].file, targets[i].address, effort, seed, device), targets[i].source)
         for i in waiting

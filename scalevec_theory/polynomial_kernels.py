@@ -113,7 +113,8 @@ def _agrees(found: Polynomials, parametrization: Parametrization, dims: dict[str
 @njit(nogil=True, inline="always")
 def _velocity(y, H, T, b, c, d, entry, coefficient, factors, ends, decay, theta, G, out):
     """Write −Jᵀ ∂L/∂θ − λ y to ``out``, with ∂L/∂θ = (θ − T) H of problem b."""
-    theta[:] = 0.0
+    for i in range(len(theta)):
+        theta[i] = 0.0
     begin = 0
     for m in range(len(ends)):
         product = coefficient[m]
@@ -168,22 +169,25 @@ def _integrate(
         end, t, h, log_before = times[b, S - 1], 0.0, 0.0, 0.0
         saves, taken, condition = 0, 0, OK
         if times[b, 0] == 0.0:
-            saved[b, 0] = y
+            for i in range(n):  # assigning the row would compile for seconds longer
+                saved[b, 0, i] = y[i]
             saves = 1
         while saves < S and condition == OK:
-            if taken == 0:
-                _velocity(y, H, T, b, c, d, entry, coefficient, factors, ends, decay, theta, G, K[0])
-                h = _first_step(y, K[0], rtol, atol)
             final = t + h >= end * (1 - SHORTEST)
             if final:
                 h = end - t
-            for stage in range(1, STAGES):
+            for stage in range(0 if taken == 0 else 1, STAGES):
                 for i in range(n):
                     slope = 0.0
                     for j in range(stage):
                         slope += A[stage, j] * K[j, i]
                     z[i] = y[i] + h * slope
                 _velocity(z, H, T, b, c, d, entry, coefficient, factors, ends, decay, theta, G, K[stage])
+                if stage == 0:
+                    h = _first_step(y, K[0], rtol, atol)
+                    final = h >= end * (1 - SHORTEST)
+                    if final:
+                        h = end
             squared_error = 0.0
             for i in range(n):
                 error = 0.0

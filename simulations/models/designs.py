@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ PARTS = ("HG", "DP", "DNP", "OR", "ER", "scalar", "row", "column")
 VECTORS: Mapping[str, Callable[[Tensor], nn.Module]] = {"OR": MagnitudeDirection, "ER": Exponential}
 NO_OUTPUT = "its product is no module's output"
 NOTHING = "no norm has a scale and is read by parameters alone"
+NO_MATRIX = "no matrix is chosen; without `where` embeddings and the head are left out"
 MatrixKind = Literal["row", "column", "scalar"]
 
 Where = Callable[[str], bool]
@@ -109,7 +110,8 @@ def planned(model: nn.Module, traced: Trace, parts: Sequence[str], where: Where 
             plan.changes += site.matrices(cast(MatrixKind, part), parts)
         if len(plan.changes) + len(plan.normalised) == before and (vectors or part not in VECTORS):
             reasons = "; ".join(f"{name}: {why}" for name, why in plan.refused.items() if name.startswith(f"{part} "))
-            raise ValueError(f"design part {part}: there is nothing to attach it to: {reasons or NOTHING}")
+            none = NO_MATRIX if part in get_args(MatrixKind) else NOTHING
+            raise ValueError(f"design part {part}: there is nothing to attach it to: {reasons or none}")
     return plan
 
 

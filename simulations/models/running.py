@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -26,14 +27,17 @@ def call(model: nn.Module, example: Example) -> Any:
 
 
 def run(model: nn.Module, example: Example) -> Any:
-    """`call`, for the first time.
+    """`call`, for the first time, with nothing compiled: what is seen are the model's own operations.
 
     Raises
     ------
     ValueError : the model raised an error, of any type; its text is part of the message.
     """
+    # Without this module, whose import takes a second, nothing has been compiled.
+    compiled = "torch._dynamo" in sys.modules
     try:
-        return call(model, example)
+        with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
+            return call(model, example)
     except Exception as error:
         raise ValueError(f"example: {type(model).__name__} does not run on it: {one_line(error)}") from error
 

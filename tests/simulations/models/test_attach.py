@@ -228,6 +228,33 @@ def test_a_compiled_model_trains_the_same():
     assert losses[0] == pytest.approx(losses[1], rel=1e-12) and losses[0][-1] < losses[0][0]
 
 
+class Ramp(torch.nn.Module):
+    def forward(self, x):
+        return x + torch.arange(x.shape[-1], device=x.device)
+
+
+def test_a_model_that_is_compiled_already_takes_a_design_and_gives_it_back():
+    torch.manual_seed(0)
+    model, x = (
+        torch.nn.Sequential(Ramp(), torch.nn.RMSNorm(4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)),
+        torch.randn(5, 4),
+    )
+    compiled, keys = torch.compile(model, backend="eager"), list(model.state_dict())
+    with torch.no_grad():
+        before = compiled(x)
+        attach(compiled, "OR+row", x)
+        assert len(multipliers(model)) == 3 and relative_change([before], [compiled(x)]) < 1e-6
+        merge(compiled, x)
+        assert list(model.state_dict()) == keys and relative_change([before], [compiled(x)]) < 1e-6
+
+
+def test_a_model_with_no_matrix_but_its_head_is_told_so():
+    model = torch.nn.Sequential(torch.nn.RMSNorm(4), torch.nn.Linear(4, 3))
+    with pytest.raises(ValueError, match="row: there is nothing to attach it to: no matrix is chosen; without `where`"):
+        attach(model, "row", torch.randn(5, 4))
+    assert attach(model, "row", torch.randn(5, 4), where=lambda name: True).attached
+
+
 def test_in_low_precision_it_is_the_same_to_rounding():
     model = toy("gemma2").bfloat16()
     result = attach(model, "HG+OR")

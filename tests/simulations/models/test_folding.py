@@ -175,14 +175,15 @@ def test_one_fold_serves_every_code_path(attention, experts):
     assert all(torch.equal(a, b.float()) for a, b in zip(folded.parameters(), reference.parameters(), strict=True))
 
 
-def test_a_compiled_model_sees_the_fold():
+@pytest.mark.parametrize("which", ["model", "compiled"])
+def test_a_compiled_model_sees_the_fold(which):
     model = toy("llama").float()
     model.model.layers = model.model.layers[:1]
     example = example_input(model)
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
         before = compiled(**example).logits
-        result = fold(model)
+        result = fold({"model": model, "compiled": compiled}[which])
         after = compiled(**example).logits
     assert torch.equal(after, model(**example).logits)
     assert 0 < relative_change([before], [after]) < 1e-5 and len(result.folded) == 3

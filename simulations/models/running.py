@@ -100,6 +100,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 def example_input(model: nn.Module, *, batch: int = 2, length: int = LENGTH, seed: int = 0) -> dict[str, Any]:
     """Token numbers ``(batch, length)`` for a language model of `transformers`, as its keyword arguments.
 
+    A model of encoder and decoder is given other ones to decode.
+
     Raises
     ------
     ValueError : the model has no input embedding of tokens.
@@ -112,5 +114,9 @@ def example_input(model: nn.Module, *, batch: int = 2, length: int = LENGTH, see
         ) from None
     special = min(3, vocabulary - 1)
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(special, vocabulary, (batch, length), generator=generator)
-    return {"input_ids": tokens.to(next(model.parameters()).device), "use_cache": False}
+    given = ["input_ids"]
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        given.append("decoder_input_ids")
+    device = next(model.parameters()).device
+    tokens = {n: torch.randint(special, vocabulary, (batch, length), generator=generator).to(device) for n in given}
+    return tokens | {"use_cache": False}

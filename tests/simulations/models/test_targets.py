@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from simulations.models import targets
 from simulations.models.roles import template
-from simulations.models.running import call, example_input
+from simulations.models.running import LENGTH, call, example_input
 from simulations.models.shrinking import HEADS, MOST_LAYERS, VOCABULARY, WIDTH
 from simulations.models.targets import find_subject
 from simulations.models.trace import trace
@@ -124,6 +124,12 @@ def test_a_model_of_speech_is_read_from_its_encoder_to_its_head():
     assert not traced.unread
     consumers = {n.module: len(n.consumers) for n in traced.norms}
     assert (consumers["model.encoder.layers.0.self_attn_layer_norm"], consumers["model.decoder.layer_norm"]) == (3, 1)
+
+
+def test_a_model_that_decodes_needs_no_example_of_the_user():
+    model = find_subject("t5", sizes="tiny").model
+    with torch.no_grad():
+        assert call(model, example_input(model)).logits.shape[:2] == (2, LENGTH)
 
 
 def test_sizes():

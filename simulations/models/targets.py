@@ -210,6 +210,9 @@ def _example(model: nn.Module, config: PreTrainedConfig) -> Example | None:
         example["input_values"] = normal((2, LENGTH * stride + stride))
     elif hasattr(config, "feature_projection_input_dim"):
         example["input_features"] = normal((2, LENGTH, config.feature_projection_input_dim))
+    sound = getattr(config, "encoder_config", config)
+    if model.main_input_name == "input_features" and hasattr(sound, "subsampling_factor"):
+        example["input_features"] = normal((2, LENGTH * sound.subsampling_factor, sound.num_mel_bins))
     if not (config.is_encoder_decoder or two_towers) or not hasattr(text, "vocab_size"):
         return example or None
     tokens = torch.randint(3, text.vocab_size, (2, 2, LENGTH), generator=generator)

@@ -101,6 +101,7 @@ def test_a_tiny_image_has_several_patches():
         ("siglip_text_model", {"input_ids"}, "encoder.layers.0.layer_norm1", 3),
         ("swin", {"pixel_values"}, "encoder.layers.0.downsample.norm", 1),
         ("wav2vec2", {"input_values"}, "feature_projection.layer_norm", 1),
+        ("canary", {"input_features", "decoder_input_ids"}, "model.decoder.layers.0.input_layernorm", 3),
         ("moonshine", {"input_values", "decoder_input_ids"}, "model.decoder.layers.0.post_attention_layernorm", 1),
     ],
 )

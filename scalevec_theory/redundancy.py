@@ -3,12 +3,16 @@
 Every row and every column of every matrix, and every entry of every vector, is given a multiplier that is 1.  The
 outputs' derivative in the logarithms of all of them is a matrix J; a null vector y says that multiplying site i by
 e^{t y_i}, all together, leaves the function as it is to first order in t.  Each one found is then applied with finite t
-and the outputs compared.  Source: arXiv 2601.04890 (redundant multipliers); the method is ours.
+and the outputs compared.  A symmetry is null wherever the parameters are: those that are null at a second point, too,
+come first.  What is left holds to first order only, such as a shift from one bias to another.
+
+Source: arXiv 2601.04890 (redundant multipliers); the method is ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +29,15 @@ NULL = 1e-10
 GAP = 10.0
 """Factor by which singular values must stay away from `NULL` on both sides."""
 
+SPARE = 16
+"""Combinations of outputs beyond the number of unknowns that they decide."""
+
 SUPPORT = 1e-6
 """Entries of null vectors below this, or below ten times the ratio of the singular values on both sides of the gap, are
 taken for zero: so far null vectors may be off."""
 
 FINITE = 0.3
-"""Size of the logarithms at which a symmetry is applied to be verified."""
+"""Size of the logarithms at which a symmetry is applied to be verified, and of those that lead to the second point."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +69,13 @@ class Redundancy:
     ``generators`` maps each site to an array ``(K, *multipliers)`` of exponents, one symmetry per k: the multipliers
     may be scaled by e^{t y} together.  ``change`` is the relative change of the outputs under a random finite member,
     ``without`` the least such change when one of the sites is left out (the symmetry must need them all).
+    ``first_order`` says that the family is null at these parameters only, and so no symmetry.
     """
 
     generators: Mapping[Site, FloatArray]
     change: float
     without: float
+    first_order: bool = False
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -86,7 +95,8 @@ class Redundancy:
             powers = ", ".join(f"{e:+g}" for e in exponents[:3]) + (" …" if len(exponents) > 3 else "")
             parts.append(f"{site}{shown} ^({powers})")
         names = " ~ ".join(str(site) for site in self.sites)
-        return f"{names}: {self.count} symmetries, e.g. {'; '.join(parts)}; change {self.change:.1e}"
+        reach = ", to first order only" if self.first_order else ""
+        return f"{names}: {self.count} symmetries{reach}, e.g. {'; '.join(parts)}; change {self.change:.1e}"
 
 
 @dataclass(frozen=True)
@@ -134,8 +144,9 @@ def redundancies(
 
     Raises
     ------
-    ValueError : a parameter that requires a gradient is not float64, an unknown name in ``offsets``, an output that is
-        not finite, too few outputs for the number of multipliers, or no gap in the singular values at ``null``.
+    ValueError : no parameter requires a gradient, or one that does is not float64; an unknown name in ``offsets``; an
+        output that is not finite, too few outputs for the number of multipliers, or outputs that depend on none; or no
+        gap in the singular values at ``null``.
     """
     parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
     offsets = dict(offsets or {})
@@ -151,8 +162,11 @@ def redundancies(
     ]
     shapes = {s: s.contract(parameters[s.parameter].detach()).shape for s in sites}
     generator = torch.Generator().manual_seed(seed)
-    J = _jacobian(parameters, forward, offsets, sites, generator)
+    count = sum(shape.numel() for shape in shapes.values())
+    J = _jacobian(parameters, forward, offsets, sites, generator, count + SPARE)
     size = np.linalg.norm(J, axis=0)
+    if not size.any():
+        raise ValueError(f"forward() changes with none of {count} multipliers: expected parameters that are not all 0")
     seen = size > 1e-14 * size.max()
     basis, gap = _null_space(J[:, seen] / size[seen], null)
     support = max(SUPPORT, 10 * gap[0] / gap[1])
@@ -164,22 +178,65 @@ def redundancies(
         start += shapes[s].numel()
     trivial = _trivial(sites, slices, seen, parameters)
     families: list[Redundancy] = []
-    explained = trivial
-    # What acts on a site as the trivial part does (the size of a whole matrix) shows only once that is not left out.
-    for left_out in (trivial, trivial[:, :0]):
-        if _rank(explained, support) == full.shape[1]:
-            break
-        for group in _families(full, left_out, sites, slices, support):
-            generators = {s: y.reshape(-1, *shapes[s]) for s, y in group.items()}
-            joined = np.zeros((J.shape[1], len(next(iter(generators.values())))))
-            for s, y in group.items():
-                joined[slices[s]] = y.T
-            combined = np.hstack([explained, joined / np.linalg.norm(joined, axis=0)])
-            if _rank(combined, support) > _rank(explained, support):
-                explained = combined
-                families.append(Redundancy(generators, *verify(module, forward, generators, offsets, seed)))
+    explained, exact = trivial, full
+    if full.shape[1]:
+        with _moved(parameters, offsets, sites, generator):
+            elsewhere = _jacobian(parameters, forward, offsets, sites, generator, full.shape[1] + SPARE)
+        elsewhere = elsewhere[:, seen] / size[seen]
+        exact = _within(full, elsewhere @ basis / np.linalg.norm(elsewhere, 2), support)
+    for space in (exact, full):
+        # What acts on a site as the part explained (the size of a whole matrix) shows only once that is not left out.
+        for left_out in (explained, trivial[:, :0]):
+            if _rank(explained, support) == space.shape[1]:
+                break
+            for group in _families(space, left_out, sites, slices, support):
+                generators = {s: y.reshape(-1, *shapes[s]) for s, y in group.items()}
+                joined = np.zeros((J.shape[1], len(next(iter(generators.values())))))
+                for s, y in group.items():
+                    joined[slices[s]] = y.T
+                combined = np.hstack([explained, joined / np.linalg.norm(joined, axis=0)])
+                if _rank(combined, support) > _rank(explained, support):
+                    explained = combined
+                    verified = verify(module, forward, generators, offsets, seed)
+                    families.append(Redundancy(generators, *verified, first_order=space is not exact))
     rank = _rank(explained, support)
     return Redundancies(tuple(families), full.shape[1], trivial.shape[1], full.shape[1] - rank, int((~seen).sum()), gap)
+
+
+@contextmanager
+def _moved(
+    parameters: Mapping[str, Tensor], offsets: Mapping[str, float], sites: Sequence[Site], generator: torch.Generator
+) -> Iterator[None]:
+    """Every multiplier at a random value while it lasts, its logarithm of size `FINITE`."""
+    kept = {name: p.detach().clone() for name, p in parameters.items()}
+    try:
+        with torch.no_grad():
+            for s in sites:
+                p, offset = parameters[s.parameter], offsets.get(s.parameter, 0.0)
+                logs = FINITE * torch.randn(s.contract(p).shape, generator=generator, dtype=p.dtype)
+                p.copy_((offset + p) * s.spread(logs.exp()) - offset)
+        yield
+    finally:
+        with torch.no_grad():
+            for name, p in parameters.items():
+                p.copy_(kept[name])
+
+
+def dependent_outputs(parameters: Mapping[str, Tensor], forward: Callable[[], Tensor]) -> Tensor:
+    """What ``forward()`` returns, flattened.
+
+    Raises
+    ------
+    ValueError : there are no parameters, or the outputs are not finite or have no gradient.
+    """
+    if not parameters:
+        raise ValueError("module has no parameter that requires a gradient: expected one")
+    outputs = forward().flatten()
+    if not bool(outputs.isfinite().all()):
+        raise ValueError(f"forward() returned {int((~outputs.isfinite()).sum())} numbers that are not finite")
+    if not outputs.requires_grad:
+        raise ValueError("forward() returned numbers without a gradient: expected outputs that depend on parameters")
+    return outputs
 
 
 def _jacobian(
@@ -188,15 +245,13 @@ def _jacobian(
     offsets: Mapping[str, float],
     sites: Sequence[Site],
     generator: torch.Generator,
+    wanted: int,
 ) -> FloatArray:
-    """Random combinations of the outputs, differentiated in the log multipliers: ``(more rows than columns, M)``."""
-    outputs = forward().flatten()
-    if not bool(outputs.isfinite().all()):
-        raise ValueError(f"forward() returned {int((~outputs.isfinite()).sum())} numbers that are not finite")
-    wanted = sum(s.contract(parameters[s.parameter].detach()).numel() for s in sites) + 16
+    """``wanted`` random combinations of the outputs, differentiated in the log multipliers: ``(wanted, M)``."""
+    outputs = dependent_outputs(parameters, forward)
     if len(outputs) < wanted:
         raise ValueError(
-            f"forward() returned {len(outputs)} numbers for {wanted - 16} multipliers: expected >= {wanted}"
+            f"forward() returned {len(outputs)} numbers for {wanted - SPARE} multipliers: expected >= {wanted}"
         )
     blocks = []
     for first in range(0, wanted, 64):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scalevec_theory.redundancy import FloatArray, Redundancy, Site, verify
+from scalevec_theory.redundancy import FloatArray, Redundancy, Site, dependent_outputs, verify
 
 COMBINATIONS = 192
 """Random combinations of the outputs that are differentiated."""
@@ -37,7 +37,7 @@ def sparse_redundancies(
 
     Raises
     ------
-    ValueError : too few outputs.
+    ValueError : too few outputs, or as `dependent_outputs`.
     """
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     J = _derivatives(parameters, forward, offsets, seed)
@@ -90,7 +90,7 @@ def _derivatives(
     parameters: Mapping[str, Tensor], forward: Callable[[], Tensor], offsets: Mapping[str, float], seed: int
 ) -> FloatArray:
     """`COMBINATIONS` of the outputs, differentiated in the log multipliers ``(combinations, entries)``."""
-    outputs = forward().flatten()
+    outputs = dependent_outputs(parameters, forward)
     if len(outputs) < COMBINATIONS:
         raise ValueError(f"forward() returned {len(outputs)} numbers: expected >= {COMBINATIONS}")
     generator = torch.Generator().manual_seed(seed)

@@ -71,6 +71,35 @@ def test_a_scale_with_an_offset_is_redundant_as_the_sum() -> None:
     np.testing.assert_allclose(right.families[0].generators[Site("up", "columns")], -np.eye(3), atol=1e-9)
     wrong = redundancies(net, net)
     assert named(wrong) == {"up columns ~ w": 3} and wrong.families[0].change > 1e-3
+    assert wrong.families[0].first_order and not right.families[0].first_order
+
+
+class Shifted(nn.Module):
+    """A linear unit behind another, both with biases: a shift of the first bias can be undone by the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 2).double(), nn.Linear(2, 2).double()
+        g = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for p in self.parameters():
+                p.copy_(torch.randn(p.shape, generator=g))
+        self.x = torch.randn(60, 3, generator=g, dtype=torch.float64)
+
+    def forward(self) -> Tensor:
+        return self.second(self.first(self.x))
+
+
+def test_shifts_of_biases_do_not_hide_symmetries() -> None:
+    result = redundancies(net := Shifted(), net)
+    symmetries = [f for f in result.families if not f.first_order]
+    assert {" ~ ".join(map(str, f.sites)): f.count for f in symmetries} == {
+        "first.weight rows ~ first.bias ~ second.weight columns": 2
+    }
+    assert symmetries[0].change < 1e-12 and result.unexplained == 0
+    (shift,) = (f for f in result.families if f.first_order)
+    assert " ~ ".join(map(str, shift.sites)) == "first.bias ~ second.bias" and shift.change > 1e-3
+    assert "2 symmetries, to first order only" in str(shift) and "only" not in str(symmetries[0])
 
 
 def test_a_norm_makes_one_scale_redundant_up_to_its_epsilon() -> None:
@@ -119,5 +148,11 @@ def test_refuses_what_cannot_be_decided() -> None:
         redundancies(net, net, null=0.05)
     with pytest.raises(ValueError, match="not finite"):
         redundancies(net, lambda: net() / 0)
+    with pytest.raises(ValueError, match="without a gradient"):
+        redundancies(net, lambda: net().detach())
+    with pytest.raises(ValueError, match="no parameter"):
+        redundancies(nn.Identity(), net)
+    with pytest.raises(ValueError, match="changes with none of 15 multipliers"):
+        redundancies(net, lambda: net() * 0)
     with pytest.raises(ValueError, match="float32"):
         redundancies(single := net.float(), single)

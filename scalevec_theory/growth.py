@@ -6,8 +6,9 @@ The test calls the expectation *growing* if the slope exceeds `LEAST_SLOPE` by m
 *bounded* if it falls short of it by as much, and is otherwise undecided.  Many times help: they average over time.
 
 What it cannot see: growth slower than t^0.05 over the simulated octaves (growth like ln t has slope 1/ln t, above 0.05
-until t = e²⁰), a relaxation slower than the simulation, and a rare event that no path met: a mean of infinite variance
-is judged by its groups' spread only.
+until t = e²⁰), a relaxation that is not over when the fit begins, and a rare event that no path met: a mean of infinite
+variance is judged by its groups' spread only.  Of a bounded 1 − e^(−t/τ) with τ above T/17 the slope exceeds 0.05, and
+once the noise is small it is called growing; one that comes down to its limit is never called growing.
 The claim ``growth-test`` measures its error rates on processes whose answer is known.
 """
 

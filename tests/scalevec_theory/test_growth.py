@@ -41,6 +41,14 @@ def test_three_standard_errors_decide(slope: float, answer: str) -> None:
     assert Growth(slope, 0.01).answer == answer
 
 
+@pytest.mark.parametrize(("share", "answer"), [(17, "bounded"), (16, "growing"), (-2, "bounded")])
+def test_the_slowest_relaxation_it_sees_through(share: float, answer: str) -> None:
+    """From below with a time of T/17 and T/16, and from above with T/2; the noise decides nothing."""
+    relaxing = 1 - np.sign(share) * np.exp(-np.geomspace(16, 128, 64) * abs(share) / 128)
+    noise = 1 + 1e-4 * np.random.default_rng(0).standard_normal((16, 64))
+    assert growth(np.geomspace(16, 128, 64), relaxing * noise).answer == answer
+
+
 def test_means_that_are_not_finite_decide_nothing() -> None:
     broken = means(0.0, 0.1)
     broken[3, -1] = np.nan

@@ -16,7 +16,7 @@ from torch import Tensor
 from scalevec_theory import abm_kernels
 from scalevec_theory.equilibrium import checked_schedule
 from scalevec_theory.flow import check_device
-from scalevec_theory.generator import STREAM_LANES
+from scalevec_theory.generator import STREAM_LANES, check_seed
 from scalevec_theory.optimizers import Muon, Optimizer
 from scalevec_theory.update_rules import initial_state, update
 
@@ -127,6 +127,7 @@ def run(
     kept = np.array([steps] if record is None else record, dtype=np.int64)
     if len(kept) == 0 or kept.min() < 0 or kept.max() > steps or (np.diff(kept) <= 0).any():
         raise ValueError(f"record={record}: expected ascending steps from 0 to {steps}")
+    key = int(check_seed(seed))
     where = check_device(device)
     gradients = gradients or Gradients()
     lr = optimizer.lr * checked_schedule("lr_schedule", lr_schedule, steps)
@@ -142,7 +143,7 @@ def run(
             noise=gradients.std,
             correlation=gradients.correlation,
             student_df=gradients.student_df,
-            seed=seed,
+            seed=key,
             init=init,
             record=kept,
             dtype=np.float32 if dtype == torch.float32 else np.float64,
@@ -151,7 +152,7 @@ def run(
         groups = sums.reshape(len(kept), n if shape else blocks, -1)
         return Walk(kept, groups.mean(2) / STREAM_LANES, torch.from_numpy(w).reshape(n, *shape))
 
-    source = _Source((n, *shape), gradients, seed, dtype, where)
+    source = _Source((n, *shape), gradients, key, dtype, where)
     weights = init * source.normal()
     state = initial_state(optimizer, weights)
     squares, saved = [], set(kept.tolist())

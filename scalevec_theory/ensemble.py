@@ -114,7 +114,8 @@ def spread(
 
     Raises
     ------
-    ValueError : as in `flow.check_start`, or ``paths`` is below 1 or not the number of starting points.
+                raise ValueError(f"start[{name!r}] has {lost} numbers that are not finite: expected finite ones")
+        that all paths start from, or the loss there, is not finite.
     """
     if paths < 1:
         raise ValueError(f"paths={paths}: expected an integer >= 1")
@@ -125,6 +126,12 @@ def spread(
                 raise ValueError(f"start[{name!r}] has {block.shape[1]} paths: expected paths={paths}")
     first = {name: block[:, 0] for name, block in start.items()} if each else start
     loss, blocks, decay = check_start(parametrization, loss, first, weight_decay, device)
+    if not each:  # among starts of their own some may be paths that an earlier run has lost
+        for name, block in blocks.items():
+            if lost := int((~block.isfinite()).sum()):
+                raise ValueError(f"start[{name!r}] has {lost} numbers that are not finite: expected finite numbers")
+        if not loss.gradient(parametrization.forward(**blocks)).isfinite().all():
+            raise ValueError("loss has a gradient at the start that is not finite: expected finite numbers")
     many = {
         name: (start[name].detach().to(x.device) if each else x[:, None].expand(-1, paths, *x.shape[1:])).clone()
         for name, x in blocks.items()

@@ -99,8 +99,10 @@ def covariance_factor(covariance: Tensor, name: str) -> Tensor:
 
     Raises
     ------
-    ValueError : a matrix is not symmetric and positive semidefinite; ``name`` says which argument it was.
+    ValueError : a matrix is not finite, symmetric and positive semidefinite; ``name`` says which argument it was.
     """
+    if lost := int((~covariance.isfinite()).sum()):
+        raise ValueError(f"{name} has {lost} numbers that are not finite: expected a covariance matrix")
     eigenvalues, axes = torch.linalg.eigh(covariance)
     accuracy = 100 * torch.finfo(covariance.dtype).eps * covariance.abs().amax((-2, -1)).clamp_min(1e-300)
     asymmetry = (covariance - covariance.mT).abs().amax((-2, -1))
@@ -373,8 +375,10 @@ class _Batched:
 
 
 def _check_factor(factor: Mapping[str, Tensor], blocks: Blocks) -> None:
-    sizes = {A.shape[-1] for A in factor.values()}
-    if not factor or len(sizes) != 1:
+    if not isinstance(factor, Mapping):
+        raise ValueError(f"noise.factor returned a {type(factor).__name__}: expected a mapping from block names")
+    sizes = {A.shape[-1] if A.ndim else 0 for A in factor.values()}
+    if len(sizes) != 1:
         raise ValueError(f"noise.factor has last dimensions {sorted(sizes)}: expected one number of Brownian motions")
     for name, A in factor.items():
         if name not in blocks:

@@ -159,6 +159,7 @@ def test_muon_moves_every_matrix_by_its_own_factor() -> None:
         ({"lr_schedule": np.ones(3)}, "lr_schedule has shape"),
         ({"device": "nowhere"}, "device='nowhere'"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": -1, "n": 63}, "seed=-1"),
     ],
 )
 def test_bad_input_is_named(options: dict, told: str) -> None:

@@ -103,6 +103,16 @@ def test_bad_input_is_named() -> None:
         run(Minibatch(0.1, torch.eye(3, dtype=torch.float64)))
     with pytest.raises(ValueError, match=r"noise\.covariance .* smallest eigenvalue -1"):
         run(Minibatch(0.1, -torch.eye(2, dtype=torch.float64)))
+    with pytest.raises(ValueError, match=r"noise\.covariance has 4 numbers that are not finite"):
+        run(Minibatch(0.1, torch.full((2, 2), math.nan).double()))
+    with pytest.raises(ValueError, match=r"start\['v'\] has 3 numbers that are not finite"):
+        run(start=start | {"v": math.inf * start["v"]})
+    with pytest.raises(ValueError, match="loss has a gradient at the start that is not finite"):
+        run(loss=LeastSquares(math.nan * loss.H, loss.T))
+    with pytest.raises(ValueError, match=r"noise\.factor\['v'\] has shape \(\)"):
+        run(Custom(lambda v, W: {"v": torch.tensor(1.0)}))
+    with pytest.raises(ValueError, match=r"noise\.factor returned a Tensor"):
+        run(Custom(lambda v, W: v))  # type: ignore[arg-type, return-value]
     with pytest.raises(ValueError, match="LabelNoise with loss=CrossEntropy"):
         run(LabelNoise(0.1), CrossEntropy(torch.ones(1, 5, 3).double(), torch.ones(1, 5, 2).double()))
     with pytest.raises(ValueError, match=r"noise\.factor\['v'\] has shape"):

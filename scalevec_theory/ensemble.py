@@ -114,7 +114,7 @@ def spread(
 
     Raises
     ------
-                raise ValueError(f"start[{name!r}] has {lost} numbers that are not finite: expected finite ones")
+    ValueError : as in `flow.check_start`; ``paths`` is below 1 or not the number of starting points; or the one point
         that all paths start from, or the loss there, is not finite.
     """
     if paths < 1:

@@ -77,10 +77,12 @@ def network_curvature(
 
     Raises
     ------
-    ValueError : fewer than two probes, or a loss that is not finite.
+    ValueError : fewer than two probes, no parameters, or a loss that is not finite.
     """
     if probes < 2:
         raise ValueError(f"probes={probes}: expected at least 2")
+    if not parameters:
+        raise ValueError("parameters is empty: expected at least one")
     parameters = {name: x.detach() for name, x in parameters.items()}
     value = float(loss(parameters))
     if not math.isfinite(value):
@@ -99,7 +101,9 @@ def network_curvature(
     n = sum(sizes)
     signs = rng.choice([-1.0, 1.0], size=(probes, n))
     images = np.stack([apply(z) for z in signs])
-    if n > 2:
+    if not images.any():
+        eigenvalue = 0.0  # Lanczos iterations do not start from a vector that is sent to 0
+    elif n > 2:
         operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
         eigenvalue = eigsh(operator, k=1, which="LM", tol=tolerance, v0=signs[0], return_eigenvectors=False)[0]
     else:

@@ -84,4 +84,6 @@ def projector_slope(width: Tensor, aligned: Tensor | float, noise: Tensor | floa
 
 def equilibrium_rms(step: float, decay: float) -> float:
     """√(η/2λ): the rms of a weight that AdamW moves on noise alone, to leading order in ηλ (arXiv 2601.04890)."""
+    if not (step > 0 and decay > 0):
+        raise ValueError(f"step={step}, decay={decay}: expected both > 0")
     return math.sqrt(step / (2 * decay))

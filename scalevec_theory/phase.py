@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from scalevec_theory.curvature import trace
+from scalevec_theory.flow import nearest_names
 from scalevec_theory.growth import Growth, growth
 from scalevec_theory.losses import LeastSquares
 from scalevec_theory.noise import Isotropic, LabelNoise, Minibatch, ensemble
@@ -34,12 +35,23 @@ DT = {"isotropic": 2e-3, "minibatch": 4e-3, "label": 4e-3}
 """Euler steps of length h hold curvature below 2/h: growth that reaches it would look bounded, see `simulate`."""
 
 
+def _check_names(noise: str, decays: str) -> None:
+    for name, value, known in (("noise", noise, list(NOISES)), ("decays", decays, list(DECAYS))):
+        if value not in known:
+            raise ValueError(f"{name}={value!r}: {nearest_names(value, known)}")
+
+
 def expected(noise: str, c: int, decays: str) -> str:
     """How E of the Hessian's trace grows: "bounded", "t", "t/ln t", "√t" or "ln t".
 
     Whether it is bounded or not, and "t", is proved (claim ``curvature``); the slower rates are read off the Bessel
     process of dimension 1 − c, reflected near 0, that v follows far out when W alone decays (and v or ‖w‖ for c = 1).
+
+    Raises
+    ------
+    ValueError : ``noise`` or ``decays`` is none of `NOISES` or `DECAYS`.
     """
+    _check_names(noise, decays)
     if noise != "isotropic" or decays == "both":
         return "bounded"
     if decays == "W":
@@ -61,7 +73,12 @@ def simulate(noise: str, c: int, decays: str, *, paths: int, seed: int, saved: i
 
     T has the norm 1 in every column, with equal entries; σ = `SIGMA`.  From the time on at which a path's curvature is
     beyond 2/h, the stable range of its steps h, the means are NaN and the test is undecided.
+
+    Raises
+    ------
+    ValueError : ``noise`` or ``decays`` is none of `NOISES` or `DECAYS`, or what `noise.ensemble` raises.
     """
+    _check_names(noise, decays)
     H = torch.tensor(CORRELATED if noise == "label" else ((1.0,),), dtype=torch.float64)
     d = len(H)
     T = torch.full((1, c, d), c**-0.5, dtype=torch.float64)

@@ -29,10 +29,12 @@ def second_moments(c: int, sigma: float, R: float, decay_v: float, decay_W: floa
 
     Raises
     ------
-    ValueError : no stationary law exists, or ``sigma`` or ``R`` is out of range.
+    ValueError : no stationary law exists, or a number is out of range.
     """
     if c < 1 or not sigma > 0 or not R >= 0:
         raise ValueError(f"c={c}, sigma={sigma}, R={R}: expected c >= 1, sigma > 0 and R >= 0")
+    if not (decay_v >= 0 and decay_W >= 0):
+        raise ValueError(f"decay_v={decay_v}, decay_W={decay_W}: expected both >= 0")
     if not exists(c, decay_v, decay_W):
         raise ValueError(f"c={c}, decay_v={decay_v}, decay_W={decay_W}: there is no stationary law")
 

@@ -29,9 +29,9 @@ def product_spread(product: float, noise: float, decay: float) -> tuple[float, f
 
     Updates of fixed size η with independent signs are σ² = η per unit of Ση: there κ = 2pλ/η.
     """
-    kappa = 2 * product * decay / noise**2
-    if not kappa > 0:
+    if not (product > 0 and noise > 0 and decay > 0):
         raise ValueError(f"product={product}, noise={noise}, decay={decay}: expected all > 0")
+    kappa = 2 * product * decay / noise**2
     x = np.linspace(0, 0.5 * math.acosh(1 + 40 / kappa), 4001)
     density = np.exp(-kappa * (np.cosh(2 * x) - 1))
     return float((x**2 * density).sum() / (density.sum() - 0.5)), float(2 * product * k1e(kappa) / k0e(kappa))
@@ -57,6 +57,8 @@ def norm_square(times: Tensor, start: float, strength: float, step: float, decay
     d‖c‖²/dt = η²G²/‖c‖² − 2ηλ‖c‖² per step: ‖c‖⁴ = (ηG²/2λ)(1 − e^{−4ηλt}) + ‖c(0)‖⁴ e^{−4ηλt}, and
     ‖c(0)‖⁴ + 2η²G²t without decay.  To leading order in (ηG/‖c‖²)² and ηλ.
     """
+    if not decay >= 0:
+        raise ValueError(f"decay={decay}: expected >= 0")
     if decay == 0:
         return (start**4 + 2 * step**2 * strength**2 * times).sqrt()
     kept = torch.exp(-4 * step * decay * times)
@@ -67,6 +69,8 @@ def holding_decay(start: float, strength: float, step: float, growth: float) -> 
     """The decay λ above which ‖c‖ never exceeds ``growth`` times its start: ηG²/(2 growth⁴ ‖c(0)‖⁴)."""
     if not growth >= 1:
         raise ValueError(f"growth={growth}: expected a factor >= 1")
+    if not start > 0:
+        raise ValueError(f"start={start}: expected a norm > 0")
     return step * strength**2 / (2 * (growth * start) ** 4)
 
 

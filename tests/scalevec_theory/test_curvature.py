@@ -72,8 +72,15 @@ def test_two_parameters_need_no_lanczos() -> None:
     assert found.top == pytest.approx(expected[np.abs(expected).argmax()])
 
 
+def test_a_linear_loss_has_no_curvature() -> None:
+    found = curvature.network_curvature(lambda p: p["a"].sum(), {"a": normal(3)}, np.random.default_rng(0))
+    assert (found.top, found.trace, found.frobenius) == (0, 0, 0)
+
+
 def test_bad_input_is_named() -> None:
     rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="parameters is empty"):
+        curvature.network_curvature(lambda p: torch.tensor(1.0), {}, rng)
     with pytest.raises(ValueError, match="probes=1"):
         curvature.network_curvature(lambda p: p["a"].sum(), {"a": normal(3)}, rng, probes=1)
     with pytest.raises(ValueError, match="the loss is nan"):

@@ -82,6 +82,12 @@ def test_gain_refuses_what_it_cannot_mean(arguments: tuple[float, ...], name: st
         snr_gain(*arguments)
 
 
+@pytest.mark.parametrize(("step", "decay"), [(0.1, 0.0), (0.1, -1.0), (float("nan"), 0.1)])
+def test_rest_needs_a_step_and_a_decay(step: float, decay: float) -> None:
+    with pytest.raises(ValueError, match=f"step={step}, decay={decay}: expected both > 0"):
+        equilibrium_rms(step, decay)
+
+
 def test_projector_multiplier_by_hand() -> None:
     """4 entries of 1 add up to 4; 4 of noise 1 to rms 2."""
     four = torch.tensor([4.0], dtype=torch.float64)

@@ -45,3 +45,5 @@ def test_where_the_law_and_its_moments_exist(c: int, decay_v: float, decay_W: fl
 def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match=r"sigma=0"):
         stationary.second_moments(2, 0, 1, 1, 1)
+    with pytest.raises(ValueError, match=r"decay_v=-1"):
+        stationary.second_moments(2, 1, 1, -1, 1)

@@ -101,8 +101,12 @@ def test_a_shared_kick_leaves_q_to_shrink_and_an_own_kick_moves_it() -> None:
     ("call", "name"),
     [
         (lambda: product_spread(1.0, 1.0, 0.0), "decay=0"),
+        (lambda: product_spread(-1.0, 1.0, -1.0), "product=-1"),
         (lambda: sufficient_decay(1.0, 1.0, 0.0), "spread=0"),
+        (lambda: sufficient_decay(1.0, 0.0, 0.1), "noise=0"),
+        (lambda: norm_square(torch.ones(1), 1.0, 1.0, 0.1, -0.1), "decay=-0.1"),
         (lambda: holding_decay(1.0, 1.0, 0.1, 0.5), "growth=0.5"),
+        (lambda: holding_decay(0.0, 1.0, 0.1, 2.0), "start=0"),
     ],
 )
 def test_refuses_what_has_no_answer(call, name: str) -> None:

@@ -35,6 +35,13 @@ def test_a_cell_is_what_its_noise_makes_it(noise: str, answer: str) -> None:
     np.testing.assert_array_equal(cell.means, again.means)
 
 
+def test_a_cell_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match="decays='w': expected one of none, v, W, both"):
+        phase.expected("isotropic", 2, "w")
+    with pytest.raises(ValueError, match="noise='minibach': did you mean minibatch"):
+        phase.simulate("minibach", 2, "W", paths=4, seed=0)
+
+
 def test_a_cell_beyond_the_stable_range_is_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps too long for the paths that grow do not blow up, they hold the curvature: no verdict."""
     monkeypatch.setitem(phase.DT, "isotropic", 0.01)

@@ -17,7 +17,7 @@ from scalevec_theory import abm_kernels
 from scalevec_theory.equilibrium import checked_schedule
 from scalevec_theory.flow import check_device
 from scalevec_theory.generator import STREAM_LANES, check_seed
-from scalevec_theory.optimizers import Muon, Optimizer
+from scalevec_theory.optimizers import Muon, Optimizer, check_optimizer
 from scalevec_theory.update_rules import initial_state, update
 
 FloatArray = np.ndarray
@@ -114,6 +114,7 @@ def run(
         matrices, scale-invariant tensors of one entry or that start at 0, a dtype that is neither float32 nor float64,
         or a device that is not there.
     """
+    check_optimizer(optimizer)
     if n < 1 or steps < 1:
         raise ValueError(f"n={n}, steps={steps}: expected both >= 1")
     if not (init >= 0 and math.isfinite(init)):

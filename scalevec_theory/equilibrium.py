@@ -18,7 +18,7 @@ import numpy as np
 
 from scalevec_theory import linear_updates as linear
 from scalevec_theory import sign_updates as signs
-from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD
+from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD, check_optimizer
 
 FloatArray = np.ndarray
 Shape = tuple[int, ...]
@@ -232,7 +232,8 @@ def leading_order(
 
 
 def _check(optimizer: Optimizer, noise: float, kurtosis: float, shape: Shape | None, scale_invariant: bool) -> int:
-    """The number of weights of a scale-invariant tensor, else 0, after checking the noise and the shape."""
+    """The number of weights of a scale-invariant tensor, else 0, after checking the rule, the noise and the shape."""
+    check_optimizer(optimizer)
     if not (noise > 0 and math.isfinite(noise)):
         raise ValueError(f"noise={noise}: expected a finite number > 0")
     if not kurtosis >= 1:

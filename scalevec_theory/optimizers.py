@@ -2,6 +2,7 @@
 
 The rules are those of torch.optim (AdamW, Adam with its coupled L2 term, SGD, RMSprop, Muon) and, where torch has none,
 the published ones: Lion (Chen et al. 2023), and sign descent (Bernstein et al. 2018) with decoupled weight decay.
+Options of torch that are no field here (amsgrad, dampening, centered, RMSprop's momentum) are not predicted.
 """
 
 from __future__ import annotations
@@ -128,3 +129,16 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     kind.__name__.lower(): kind for kind in (AdamW, Adam, SGD, RMSProp, Lion, Muon, SignSGD)
 }
 """Every optimizer by its name in lower case."""
+
+
+def check_optimizer(optimizer: object) -> None:
+    """Refuse what is no rule of this module, such as an optimizer of torch, whose options may have no law.
+
+    Raises
+    ------
+    ValueError : it is not an `Optimizer`.
+    """
+    if not isinstance(optimizer, Optimizer):
+        kind = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
+        names = ", ".join(rule.__name__ for rule in OPTIMIZERS.values())
+        raise ValueError(f"optimizer is a {kind}: expected {names} of scalevec_theory.optimizers")

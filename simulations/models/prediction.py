@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from scalevec_theory.equilibrium import Prediction, checked_schedule, has_invariant_law, predict
-from scalevec_theory.optimizers import SGD, Muon, Optimizer
+from scalevec_theory.optimizers import SGD, Muon, Optimizer, check_optimizer
 from scalevec_theory.schedules import SCHEDULES
 from simulations.models.decay import WEIGHTS
 from simulations.models.groups import ParamGroups, members_of, plain
@@ -158,7 +158,7 @@ def predict_norms(
 
     Raises
     ------
-    ValueError : an unknown schedule, Muon alone, groups of another model, or what `predict` refuses.
+    ValueError : another optimizer, an unknown schedule, Muon alone, groups of another model, or what `predict` refuses.
     """
     if isinstance(optimizer, Muon):
         raise ValueError(f"optimizer={optimizer}: Muon moves hidden matrices only; expected a pair (Muon, another)")
@@ -170,6 +170,8 @@ def predict_norms(
         schedule = SCHEDULES[schedule](steps, warmup)
     factors = checked_schedule("schedule", schedule, steps)
     muon, other = optimizer if isinstance(optimizer, tuple) else (optimizer, optimizer)
+    for rule in (muon, other):
+        check_optimizer(rule)
     unadorned = plain(model)
     traced = trace(unadorned, example)
     invariant = scale_invariant(unadorned, traced, example)

@@ -160,6 +160,7 @@ def test_muon_moves_every_matrix_by_its_own_factor() -> None:
         ({"device": "nowhere"}, "device='nowhere'"),
         ({"seed": -1}, "seed=-1"),
         ({"seed": -1, "n": 63}, "seed=-1"),
+        ({"optimizer": torch.optim.SGD([torch.zeros(2)])}, r"optimizer is a torch.*SGD: expected AdamW"),
     ],
 )
 def test_bad_input_is_named(options: dict, told: str) -> None:

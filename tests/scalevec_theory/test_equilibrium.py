@@ -255,6 +255,7 @@ def test_the_equilibrium_tells_too() -> None:
         (lambda: predict(AdamW(1.0, 1.5), 5, lr_schedule=np.full(5, 2.0)), r"lr \* weight_decay = 3: unstable"),
         (lambda: equilibrium(SGD(1.0, 2.0)), "unstable"),
         (lambda: equilibrium(SGD(1.0, 3.9, momentum=0.9, nesterov=True)), "unstable"),
+        (lambda: predict(torch.optim.NAdam([torch.zeros(2)]), 5), r"optimizer is a torch.*NAdam: expected AdamW"),
         (lambda: predict(AdamW(1.0), 0), "steps=0"),
         (lambda: predict(AdamW(1.0), 5, init=-1.0), "init=-1.0"),
         (lambda: predict(AdamW(1.0), 5, noise=0.0), "noise=0.0"),

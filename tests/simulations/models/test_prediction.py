@@ -251,6 +251,7 @@ def test_table_and_figure(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         ({"optimizer": Muon(0.1)}, "Muon moves hidden matrices only"),
+        ({"optimizer": torch.optim.Muon([torch.zeros(2, 2)])}, r"optimizer is a torch.*Muon: expected AdamW"),
         ({"schedule": "linear"}, "schedule='linear': expected an array or one of constant, cosine, wsd"),
         ({"schedule": np.ones(3)}, r"schedule has shape \(3,\): expected \(10,\)"),
         ({"steps": 0}, "steps=0"),

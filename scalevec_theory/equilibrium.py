@@ -78,7 +78,11 @@ class Prediction:
         return _sine(before, after, self.lr**2 * self.update_mean_square, self.retain)
 
     def norm(self, n: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of ‖W‖_F over draws of noise and start, for n Gaussian weights; ``(T + 1,)``."""
+        """Mean and standard deviation of ‖W‖_F over draws of noise and start, for n Gaussian weights; ``(T + 1,)``.
+
+        The deviation is an upper bound of that of scale-invariant weights, whose norm is driven back to its mean (0.15
+        to 0.4 of it at rest), and of Muon's, whose updates have one norm, where decay forgets as fast as momentum.
+        """
         return norm_of_gaussians(self.rms, n)
 
 

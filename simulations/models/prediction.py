@@ -54,7 +54,7 @@ class MatrixPrediction:
 
     @property
     def norm(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of ‖W‖_F over draws of noise and start, ``(T + 1,)`` each."""
+        """Mean and standard deviation of ‖W‖_F over draws of noise and start, see `Prediction.norm`; ``(T + 1,)``."""
         return self.course.norm(math.prod(self.shape))
 
 
@@ -101,7 +101,9 @@ class NormPrediction:
         Console(file=text, width=200, markup=False, highlight=False).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         if any(m.scale_invariant for m in self.matrices.values()):
-            lines.append("* scale-invariant: the model does not see the size of the matrix")
+            lines.append(
+                "* scale-invariant: the model does not see the size of the matrix, whose norm deviates by less than ±"
+            )
         for line in dict.fromkeys(line for m in self.matrices.values() for line in m.course.outside):
             names = dict.fromkeys(template(plain_name(k)) for k, m in self.matrices.items() if line in m.course.outside)
             lines.append(f"warning: {line}: {', '.join(names)}")

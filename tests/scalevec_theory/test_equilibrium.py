@@ -150,6 +150,15 @@ def test_torch_itself_follows_the_prediction(name: str) -> None:
         assert rms[t] / expected[t] == pytest.approx(1, abs=0.012), t
 
 
+def test_scale_invariant_norms_deviate_less_than_those_of_independent_weights() -> None:
+    rule, n = AdamW(0.02, 0.5, betas=(0.9, 0.95)), 128
+    weights = abm.run(rule, 400, 150, shape=(n,), seed=1, init=0.1, scale_invariant=True).weights
+    mean, deviation = predict(rule, 150, init=0.1, shape=(n,), scale_invariant=True).norm(n)
+    norms = weights.norm(dim=1)
+    assert float(norms.mean()) == pytest.approx(mean[-1], rel=0.01)
+    assert 0.15 < float(norms.std()) / deviation[-1] < 0.4
+
+
 def test_norms_of_gaussians_by_quadrature() -> None:
     for n in (1, 3, 50):
         r = (np.arange(200_000) + 0.5) / 200_000 * (np.sqrt(n) + 12)

@@ -60,17 +60,16 @@ class Attention(nn.Module):
 
 
 def rotation_angles(a: Architecture, length: int, device: torch.device) -> Tensor:
-    """Cosines and sines ``(2, length, head_dim / 2)``, in the default precision."""
+    """For `rotate`: cosines, and sines with their signs, ``(2, length, head_dim)``."""
     frequency = a.rope_base ** (-torch.arange(0, a.head_size, 2, device=device, dtype=torch.float64) / a.head_size)
     angle = torch.arange(length, device=device, dtype=torch.float64)[:, None] * frequency
-    return torch.stack([angle.cos(), angle.sin()])
+    return torch.stack([angle.cos().repeat(1, 2), torch.cat([-angle.sin(), angle.sin()], -1)])
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
     """Turn channel i against channel i + head_dim/2."""
     cos, sin = rotation
-    first, second = x.chunk(2, -1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
 
 
 def activation(a: Architecture, x: Tensor) -> Tensor:

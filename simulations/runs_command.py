@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ KEY_SHOWN = 16
 
 @click.group(epilog="\b\nExample:\n  scalevec runs list\n  scalevec runs export runs.csv")
 def runs() -> None:
-    """List, show, compare, remove and export the runs that are stored."""
+    """List, show, compare, cite, remove and export the runs that are stored."""
 
 
 @runs.command("list", epilog="\b\nExample:\n  scalevec runs list --runs results/runs")
@@ -74,6 +74,20 @@ def remove(keys: tuple[str, ...], runs: Path) -> None:
     for key in [store.find(key) for key in dict.fromkeys(keys)]:
         store.remove(key)
         click.echo(f"removed {store.path(key)}")
+
+
+@runs.command(epilog="\b\nExample:\n  scalevec runs cite 3f9a 77c0 > software.bib")
+@click.argument("keys", nargs=-1)
+@runs_folder
+def cite(keys: tuple[str, ...], runs: Path) -> None:
+    """BibTeX entries of what made the runs, all or those named: version, commit, libraries, data and keys."""
+    from simulations.runs import RunStore
+
+    store = RunStore(runs)
+    found = [read(store, key) for key in dict.fromkeys(keys)] if keys else list(read_all(store))
+    if not found:
+        raise ValueError(f"{runs}: no runs to cite")
+    click.echo("\n\n".join(citations(found)))
 
 
 @runs.command(epilog="\b\nExample:\n  scalevec runs export runs.csv\n  scalevec runs export runs.parquet")
@@ -155,6 +169,32 @@ def described(run: xarray.Dataset) -> dict[str, dict[str, Any]]:
         "final values": results_of(run),
         "variables": {str(name): shape(x) for name, x in run.variables.items()},
     }
+
+
+def citations(runs: Sequence[xarray.Dataset]) -> list[str]:
+    """One BibTeX entry for each code, set of versions and data; machines are left out."""
+    import json
+
+    made: dict[str, list[xarray.Dataset]] = {}
+    for run in runs:
+        origin = {k: x for k, x in json.loads(run.attrs["provenance"]).items() if k not in ("processor", "cores")}
+        data = run.attrs.get("data_fingerprint")
+        made.setdefault(json.dumps(origin | ({"data": data} if data else {})), []).append(run)
+    entries = []
+    for text, group in made.items():
+        origin = json.loads(text)
+        version, commit = (origin.pop(name, "unknown") for name in ("scalevec", "commit"))
+        rest = ", ".join(f"{name} {value}" for name, value in origin.items())
+        keys = sorted(run.attrs["key"] for run in group)
+        entries.append(
+            f"@software{{scalevec-{keys[0]},\n"
+            "  title = {scalevec: proving, attacking and simulating theorems about scale vectors},\n"
+            "  author = {{The scalevec authors}},\n"
+            f"  version = {{{version}, commit {commit}}},\n"
+            f"  note = {{{rest}; runs {', '.join(keys)}}},\n"
+            "}"
+        )
+    return entries
 
 
 def shape(variable: xarray.Variable) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from simulations import cli
 from simulations.export import export
 from simulations.runs import RunStore
+from simulations.runs_command import citations
 
 STUDY = """
 def measure(x, y="a", fail=0):
@@ -139,6 +141,24 @@ def test_integers_stay_integers_where_some_runs_have_none(ending: str) -> None:
     else:
         column = pandas.read_parquet("runs.parquet")["settings.x"]
         assert str(column.dtype) == "Int64" and column.dropna().tolist() == [3]
+
+
+def test_runs_are_cited_with_what_made_them() -> None:
+    assert scalevec("runs", "cite").stderr == "scalevec: error: results/runs: no runs to cite\n"
+    sweep("--grid", "x=1,3")
+    store = RunStore(Path("results/runs"))
+    first, second = (run for key in keys() if (run := store.get(key)) is not None)
+    origin = json.loads(first.attrs["provenance"])
+    one = scalevec("runs", "cite", keys()[0]).stdout
+    assert f"version = {{{origin['scalevec']}, commit {origin['commit']}}}," in one
+    assert f"torch {origin['torch']}" in one and origin["processor"] not in one
+    assert f"runs {keys()[0]}}}," in one and keys()[1] not in one
+    both = citations([first, second])
+    assert len(both) == 1 and f"runs {keys()[0]}, {keys()[1]}}}," in both[0]
+    other = second.assign_attrs(provenance=json.dumps(origin | {"torch": "1.0"}))
+    assert ["torch 1.0" in entry for entry in citations([first, other])] == [False, True]
+    trained = second.assign_attrs(data_fingerprint="abc")
+    assert ["data abc" in entry for entry in citations([first, trained])] == [False, True]
 
 
 def test_parquet_without_pyarrow_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

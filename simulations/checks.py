@@ -130,7 +130,7 @@ def check_all(
             results[i] = result
     # Scopes of one claim compile the same functions: begun at once, each process would compile them for itself.
     order = [(-_seconds(stored[i]), t.claim.scopes.index(t.scope)) for i, t in enumerate(targets)]
-    waiting = sorted((i for i in range(len(targets)) if i not in results), key=lambda i: order[i])
+    waiting = sorted((i for i in range(len(targets)) if i not in results), key=order.__getitem__)
     calls = [
         Call(_check_one, (targets[i].file, targets[i].address, effort, seed, device), targets[i].source)
         for i in waiting

@@ -49,7 +49,10 @@ def contrast_scope(
 @cache
 def _committed(name: str) -> Outcome:
     if (outcome := committed(EXPERIMENTS[name])) is None:
-        raise NotRun(f"the experiment {name} has not been run at full effort; scalevec experiment {name} --effort full")
+        raise NotRun(
+            f"the experiment {name}, as it is declared, has not been run at full effort; "
+            f"scalevec experiment {name} --effort full"
+        )
     return outcome
 
 

@@ -21,6 +21,7 @@ from simulations.lm.run import Run, make_run, widened
 from simulations.lm.scaling import Scaling
 from simulations.parallel import Call, run_parallel
 from simulations.provenance import provenance
+from simulations.runs import key_of
 from simulations.store import plain, write_text
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ class Experiment:
             return replace(widened(self.run(wide, seed, effort)), **changes)
         return make_run(family, sizes, **{**settings, **changes})
 
+    def design(self, effort: str) -> str:
+        """A hash of every setting of every run: outcomes of one design answer the same question."""
+        keys = {arm: self.run(arm, 0, effort).key for arm in self.arms}
+        return key_of({"runs": keys, "seeds": self.seeds[EFFORTS.index(effort)]})
+
     def runs(self, effort: str) -> list[tuple[str, int]]:
         """Arms and seeds, seed by seed, so that whatever is finished is paired."""
         return [(arm, seed) for seed in range(self.seeds[EFFORTS.index(effort)]) for arm in self.arms]
@@ -100,10 +106,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was measured of every finished run: its held-out losses ``curves[arm][seed]`` at ``steps[arm]``, and the
-    other metrics of the contrasts, ``metrics[metric][arm][seed]`` at the same steps without the first."""
+    """What was measured of every finished run of an experiment's ``design``: its held-out losses ``curves[arm][seed]``
+    at ``steps[arm]``, and the other metrics of the contrasts, ``metrics[metric][arm][seed]`` at the same steps without
+    the first."""
 
     experiment: str
+    design: str
     effort: str
     steps: Mapping[str, Sequence[int]]
     curves: Mapping[str, Mapping[int, Sequence[float]]]
@@ -218,7 +226,9 @@ def gathered(
             if "quantity" in dataset.coords and metric in dataset["quantity"]:
                 of[arm][seed] = rounded(dataset["measured"].sel(quantity=metric))
     seconds = round(sum(float(d.attrs["seconds"]) for d in found), 1)
-    return Outcome(experiment.id, effort, steps, curves, tokens, seconds, provenance(), metrics)
+    return Outcome(
+        experiment.id, experiment.design(effort), effort, steps, curves, tokens, seconds, provenance(), metrics
+    )
 
 
 def rounded(numbers: xarray.DataArray) -> list[float]:
@@ -260,6 +270,7 @@ def _by_seed(arms: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dic
 
 
 def committed(experiment: Experiment) -> Outcome | None:
-    """The outcome of full effort that comes with the code, if there is one."""
+    """The outcome of full effort that comes with the code, if there is one of what is declared now."""
     path = OUTCOMES / f"{experiment.id}.json"
-    return stored(path) if path.exists() else None
+    outcome = stored(path) if path.exists() else None
+    return outcome if outcome is not None and outcome.design == experiment.design("full") else None

@@ -21,7 +21,7 @@ def made(differences: list[float]) -> Outcome:
         "a": {s: [3.0, 1 + d] for s, d in enumerate(differences)},
         "b": {s: [3.0, 1.0] for s in range(len(differences))},
     }
-    return Outcome("made", "full", {"a": [0, 10], "b": [0, 10]}, curves, 1, 1.0, {})
+    return Outcome("made", "", "full", {"a": [0, 10], "b": [0, 10]}, curves, 1, 1.0, {})
 
 
 def test_clear_differences_decide_and_unclear_ones_do_not():
@@ -65,7 +65,7 @@ def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
         arm: {s: [3.0, 1 + 0.1 * (arm == contrast.pair[1]) + 1e-3 * s * (arm == "with")] for s in range(4)}
         for arm in E.arms
     }
-    outcome = Outcome(E.id, "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})
+    outcome = Outcome(E.id, E.design("full"), "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})
     found = evidence(outcome, E, contrast)
     assert found.counterexample is not None
     monkeypatch.setattr("simulations.lm.experiment.committed", lambda e: outcome)
@@ -77,5 +77,5 @@ def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPat
     module._committed.cache_clear()
     scope = contrast_scope("s", "…", "removal", "shared-lr", holds=True)
     assert scope.measure is not None
-    with pytest.raises(NotRun, match="removal has not been run at full effort"):
+    with pytest.raises(NotRun, match="removal, as it is declared, has not been run at full effort"):
         scope.measure(Setting("quick", 0, np.random.default_rng(0)))

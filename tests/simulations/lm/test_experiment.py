@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from simulations.lm import experiment as module
 from simulations.lm.commands import experiment as command
 from simulations.lm.commands import find_experiments, split_settings
 from simulations.lm.contrast import difference, mean, power, ratio, slope
@@ -19,6 +20,7 @@ from simulations.lm.experiment import (
     OUTCOMES,
     Experiment,
     Outcome,
+    committed,
     perform,
     store,
     stored,
@@ -104,7 +106,7 @@ def test_slopes_are_those_of_least_squares():
     at = {"a": 16.0, "b": 32.0, "c": 128.0}
     values = {"a": 3.0, "b": 1.0, "c": 0.5}
     metrics = {"m": {arm: {s: [9.0, x * (1 + s)] for s in range(2)} for arm, x in values.items()}}
-    made = Outcome("made", "full", {}, {}, 0, 0.0, {}, metrics)
+    made = Outcome("made", "", "full", {}, {}, 0, 0.0, {}, metrics)
     expected = np.polyfit(np.log(list(at.values())), np.log(list(values.values())), 1)[0]
     assert made.estimate(slope("x", at, "m", (-2, 0))).value == pytest.approx(expected)
     with pytest.raises(ValueError, match=r"contrast 'x': arms at .*; expected two different places or more"):
@@ -112,7 +114,7 @@ def test_slopes_are_those_of_least_squares():
 
 
 def test_a_number_without_a_logarithm_is_named():
-    made = Outcome("made", "full", {}, {}, 0, 0.0, {}, {"m": {"a": {0: [0.0], 1: [1.0]}}})
+    made = Outcome("made", "", "full", {}, {}, 0, 0.0, {}, {"m": {"a": {0: [0.0], 1: [1.0]}}})
     with pytest.raises(ValueError, match=r"made:x: m = 0.0 has no logarithm"):
         made.estimate(ratio("x", "a", "m", (0, 1)))
 
@@ -137,19 +139,31 @@ def test_what_is_stored_is_what_was_found(outcome, tmp_path: Path):
         stored(tmp_path / "planted.json")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"settings": {**SETTINGS, "weight_decay": 0.5}}, {"seeds": (2, 4, 9)}, {"arms": {**PLANTED.arms, "more": {}}}],
+    ids=["a setting", "seeds", "an arm"],
+)
+def test_an_outcome_counts_for_no_other_design(change, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(module, "OUTCOMES", tmp_path)
+    store(Outcome(PLANTED.id, PLANTED.design("full"), "full", {}, {}, 0, 0.0, {}), tmp_path / "planted.json")
+    assert committed(PLANTED) is not None
+    assert committed(replace(PLANTED, **change)) is None
+
+
 def test_intervals_hold_what_they_say():
     rng = np.random.default_rng(0)
     inside = 0
     for _ in range(400):
         curves = {"a": {s: [x] for s, x in enumerate(rng.normal(0.3, 1, 5))}, "b": {s: [0.0] for s in range(5)}}
-        made = Outcome("made", "full", {"a": [1], "b": [1]}, curves, 0, 0.0, {})
+        made = Outcome("made", "", "full", {"a": [1], "b": [1]}, curves, 0, 0.0, {})
         found = made.estimate(difference("x", "a", "b"))
         inside += found.low <= 0.3 <= found.high
     assert 0.92 < inside / 400 < 0.98
 
 
 def test_one_pair_is_no_estimate():
-    made = Outcome("made", "full", {"a": [1], "b": [1]}, {"a": {0: [1.0]}, "b": {0: [0.0], 1: [0.0]}}, 0, 0.0, {})
+    made = Outcome("made", "", "full", {"a": [1], "b": [1]}, {"a": {0: [1.0]}, "b": {0: [0.0], 1: [0.0]}}, 0, 0.0, {})
     with pytest.raises(ValueError, match="made:x: 1 pairs of runs; expected two or more"):
         made.estimate(difference("x", "a", "b"))
 
@@ -269,9 +283,11 @@ def test_settings_are_sorted_into_sizes_and_settings():
         split_settings({"depth": 2})
 
 
-def test_outcomes_that_come_with_the_code_are_whole():
+def test_outcomes_that_come_with_the_code_are_whole_and_of_what_is_declared():
     for path in OUTCOMES.glob("*.json"):
-        outcome, e = stored(path), EXPERIMENTS[path.stem]
+        e = EXPERIMENTS[path.stem]
+        outcome = committed(e)
+        assert outcome is not None, f"{e.id} is not declared as it was run"
         assert outcome.experiment == e.id and outcome.effort == "full"
         assert not outcome.provenance["commit"].endswith("+")
         for contrast in e.contrasts:

@@ -32,7 +32,7 @@ def planted(factor: float, noise: float, seed: int = 0, seeds: int = 8) -> Outco
     for arms, c in ((SCALING.scaling.base, compute), (SCALING.scaling.improved, factor * compute)):
         for arm, loss in zip(arms, law(c / unit), strict=True):
             curves[arm] = {s: [5.0, loss + noise * rng.standard_normal()] for s in range(seeds)}
-    return Outcome("scaling", "full", {arm: [0, 1] for arm in curves}, curves, 0, 0.0, {})
+    return Outcome("scaling", "", "full", {arm: [0, 1] for arm in curves}, curves, 0, 0.0, {})
 
 
 def test_a_law_that_is_there_is_found():

@@ -18,7 +18,8 @@ import numpy as np
 
 from scalevec_theory import linear_updates as linear
 from scalevec_theory import sign_updates as signs
-from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD, check_optimizer
+from scalevec_theory.norm_spread import InvariantRule, norm_spread, spread_law
+from scalevec_theory.optimizers import SGD, Adam, AdamW, Muon, Optimizer, RMSProp, check_optimizer
 
 FloatArray = np.ndarray
 Shape = tuple[int, ...]
@@ -57,6 +58,7 @@ class Prediction:
     update_mean_square : E[u²] of the updates ηu that led to steps 1 … T, ``(T,)``.
     lr : η at steps 1 … T, ``(T,)``.
     retain : what steps 1 … T multiply w by apart from the update, 1 − ηλ where decay is decoupled, else 1; ``(T,)``.
+    spread : the variance of ‖W‖² over that of independent Gaussians, ``(T + 1,)``: 1 but for scale-invariant weights.
     outside : what lies outside of the limits within which predictions have been tested, a line each.
     """
 
@@ -64,6 +66,7 @@ class Prediction:
     update_mean_square: FloatArray
     lr: FloatArray
     retain: FloatArray
+    spread: FloatArray
     outside: tuple[str, ...] = ()
 
     @property
@@ -78,12 +81,13 @@ class Prediction:
         return _sine(before, after, self.lr**2 * self.update_mean_square, self.retain)
 
     def norm(self, n: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of ‖W‖_F over draws of noise and start, for n Gaussian weights; ``(T + 1,)``.
+        """Mean and standard deviation of ‖W‖_F over draws of noise and Gaussian start, for n weights; ``(T + 1,)``.
 
-        The deviation is an upper bound of that of scale-invariant weights, whose norm is driven back to its mean (0.15
-        to 0.4 of it at rest), and of Muon's, whose updates have one norm, where decay forgets as fast as momentum.
+        What the deviation of scale-invariant weights leaves out, `norm_spread` says.  It is an upper bound for free
+        weights under Muon, whose updates have one norm, where decay forgets as fast as momentum.
         """
-        return norm_of_gaussians(self.rms, n)
+        deviation = norm_of_gaussians(self.rms, n)[1] * np.sqrt(self.spread)
+        return np.sqrt(n * self.mean_square - deviation**2), deviation
 
 
 def norm_of_gaussians(rms: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
@@ -172,7 +176,12 @@ def predict(
     pull = float((decay * rms[:-1]).max())
     outside = _outside(optimizer, float((lr * decay).max()), pull, float(rms.max()), noise, kurtosis, shape, n)
     retain = np.ones(steps) if optimizer.coupled else 1 - lr * decay
-    return Prediction(ww, uu, lr, retain, (*outside, *_outside_on_the_way(optimizer, lr, rms[:-1], n)))
+    spread = np.ones(steps + 1)
+    if n and shape is not None and isinstance(optimizer, InvariantRule):
+        rate = lr * decay / (1 - optimizer.momentum) if isinstance(optimizer, SGD) else lr * decay
+        growth = np.maximum(1 - (1 - rate) ** 2 * ww[:-1] / ww[1:], 0.0)
+        spread = norm_spread(spread_law(optimizer, shape), growth)
+    return Prediction(ww, uu, lr, retain, spread, (*outside, *_outside_on_the_way(optimizer, lr, rms[:-1], n)))
 
 
 def equilibrium(
@@ -256,7 +265,7 @@ def _check(optimizer: Optimizer, noise: float, kurtosis: float, shape: Shape | N
 
 def has_invariant_law(optimizer: Optimizer) -> bool:
     """Whether scale-invariant weights are predicted under it (claim ``rotational-equilibrium``)."""
-    return isinstance(optimizer, SGD | AdamW | Lion | SignSGD | Muon)
+    return isinstance(optimizer, InvariantRule)
 
 
 def _outside(

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from scalevec_theory.optimizers import Lion, Muon, SignSGD
+from scalevec_theory.optimizers import SGD, AdamW, Lion, Muon, SignSGD
 
 FloatArray = np.ndarray
 SignLike = SignSGD | Lion | Muon
@@ -68,13 +68,13 @@ class Filter:
         return self.own * self.past * (1 - mu) + past
 
 
-def gradient_filter(optimizer: SignLike) -> Filter:
-    """What the optimizer takes the sign of."""
-    if isinstance(optimizer, Lion):
+def gradient_filter(optimizer: SignLike | SGD | AdamW) -> Filter:
+    """What the optimizer takes the sign of, or divides by √v̂; of SGD's momentum, 1 − μ times what it takes."""
+    if isinstance(optimizer, Lion | AdamW):
         beta1, beta2 = optimizer.betas
-        return Filter(1 - beta1, beta1, beta2)
+        return Filter(1 - beta1, beta1, beta2 if isinstance(optimizer, Lion) else beta1)
     mu = optimizer.momentum
-    if isinstance(optimizer, Muon) and optimizer.nesterov:
+    if isinstance(optimizer, Muon | SGD) and optimizer.nesterov:
         return Filter(1 - mu**2, mu**2, mu)
     return Filter(1 - mu, mu, mu)
 
@@ -87,7 +87,7 @@ def newton_schulz(s: FloatArray, steps: int) -> FloatArray:
     return s if steps else np.ones_like(s)
 
 
-def free_coefficients(optimizer: Muon, shape: tuple[int, int]) -> tuple[FloatArray, float]:
+def free_coefficients(optimizer: Muon, shape: tuple[int, ...]) -> tuple[FloatArray, float]:
     """c_j ``(TERMS,)`` and h(1) of a large matrix of this shape."""
     small, large = sorted(shape)
     q = small / large
@@ -101,7 +101,7 @@ def free_coefficients(optimizer: Muon, shape: tuple[int, int]) -> tuple[FloatArr
 
 
 def covariance_law(
-    optimizer: SignLike, shape: tuple[int, int] | None
+    optimizer: SignLike, shape: tuple[int, ...] | None
 ) -> tuple[Callable[[FloatArray], FloatArray], float]:
     """h and h(1) of one entry of u.
 
@@ -155,6 +155,15 @@ def correlations(q: Filter, lags: int) -> FloatArray:
     """ρ of steps k = 1 … ``lags`` apart, at rest ``(lags,)``."""
     infinite = np.array(np.inf)
     return q.covariance(infinite) / q.variance(infinite) * q.memory ** np.arange(lags)
+
+
+def nonlinear_share(optimizer: SignLike, shape: tuple[int, ...]) -> float:
+    """1 − h'(0) Σ_k ρ_k/Σ_k h(ρ_k), k from −∞ to ∞: of the power of u at frequency 0, what is not linear in q."""
+    h, variance = covariance_law(optimizer, shape)
+    q = gradient_filter(optimizer)
+    rho, small = correlations(q, _lags(q)), 1e-6
+    linear = float(h(np.array(small))) / small * (1 + 2 * rho.sum())
+    return 1 - linear / (variance + 2 * float(h(rho).sum()))
 
 
 @njit(cache=True)

@@ -8,7 +8,7 @@ from scalevec_theory import abm
 from scalevec_theory.abm import Gradients
 from scalevec_theory.claim import Evidence, Setting
 from scalevec_theory.equilibrium import equilibrium
-from scalevec_theory.optimizers import Lion, Optimizer
+from scalevec_theory.optimizers import SGD, Lion, Optimizer
 from scalevec_theory.paired import simulated
 
 BEGIN, END = 3, 6
@@ -26,7 +26,11 @@ def walk_at_rest(
 ) -> abm.Walk:
     """A walk from the predicted equilibrium, recorded after it has forgotten its start."""
     gradients = gradients or Gradients()
-    rate = optimizer.lr * optimizer.weight_decay / (gradients.std if optimizer.coupled else 1.0)
+    rate = optimizer.lr * optimizer.weight_decay
+    if isinstance(optimizer, SGD):
+        rate /= 1 - optimizer.momentum
+    elif optimizer.coupled:
+        rate /= gradients.std
     memory = optimizer.betas[1] if isinstance(optimizer, Lion) else getattr(optimizer, "momentum", 0.0)
     begin = round(max(BEGIN / rate, 60) + (8 / (1 - memory) if memory else 0))
     steps = begin + max(round((END - BEGIN) / rate), 20)

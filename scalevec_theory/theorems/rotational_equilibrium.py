@@ -8,6 +8,8 @@ Source: Kosson et al. 2023, "Rotational Equilibrium" (as used by arXiv 2601.0489
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 from sympy import Eq, symbols
@@ -96,6 +98,33 @@ def _scope(name: str, law: str, optimizer: Optimizer) -> Scope:
         True,
         measure=lambda setting: _at_rest(name, optimizer, setting),
     )
+
+
+SPREADING = (
+    SGD(0.1, 0.1),
+    SGD(0.1, 0.003, momentum=0.9),
+    AdamW(0.1, 0.02, betas=(0.9, 0.95)),
+    SignSGD(0.1, 0.1),
+    Lion(0.1, 0.02, betas=(0.9, 0.99)),
+)
+
+
+def measure_spread(name: str, optimizers: tuple[Optimizer, ...], as_free: bool, setting: Setting) -> list[Evidence]:
+    """The standard deviation of ‖w‖² at rest over the stated one, that of independent Gaussians if ``as_free``."""
+    found = []
+    for optimizer in optimizers:
+        n = setting.choose(300, 3000, 12_000)
+        walk = walk_at_rest(optimizer, setting, n, shape=SIZE, scale_invariant=True)
+        rest = equilibrium(optimizer, shape=SIZE, scale_invariant=True).rms
+        course = predict(optimizer, int(walk.steps[-1]), init=rest, shape=SIZE, scale_invariant=True)
+        stated = 2 / SIZE[0] * (1.0 if as_free else float(course.spread[-1]))
+        square = np.square(walk.squares / walk.squares.mean(1, keepdims=True) - 1).mean(0) / stated
+        ratio = float(square.mean()) ** 0.5
+        stderr = float(square.std(ddof=1) / n**0.5) / (2 * ratio)
+        detail = f"{optimizer}: relative deviation of ‖w‖² {ratio * stated**0.5:.4f}, stated {stated**0.5:.4f}"
+        margin = 0.1 - abs(ratio - 1)
+        found.append(simulated(setting, f"{CLAIM}:{name}", margin, detail, stderr=stderr, instances=n))
+    return found
 
 
 WAY_ADAMW = AdamW(0.1, 0.05, betas=(0.9, 0.99))
@@ -192,6 +221,20 @@ claim = Claim(
             "lion",
             "Lion (0.9, 0.95), the norm of free weights and the angle to match",
             Lion(0.1, 0.05, betas=(0.9, 0.95)),
+        ),
+        Scope(
+            "spread",
+            f"‖w‖² of vectors of {SIZE[0]} entries at rest deviates from its mean by the stated share of √(2/n), that "
+            "of independent Gaussians, within 10%: √(ηλ/2) of it under SGD, √(1 − 2/π) under sign descent, and what "
+            "follows from their filters under SGD with momentum, AdamW and Lion.",
+            True,
+            measure=partial(measure_spread, "spread", SPREADING, False),
+        ),
+        Scope(
+            "spread-as-free",
+            "Under SGD ‖w‖² of such vectors deviates as that of independent Gaussians does, by √(2/n), within 10%.",
+            False,
+            measure=partial(measure_spread, "spread-as-free", SPREADING[:1], True),
         ),
         _transient("sgd-transient", "SGD with momentum 0.9", SGD(0.1, 0.05, momentum=0.9)),
         _transient("adamw-transient", "AdamW (0.9, 0.99), v̂ following the gradient's size", WAY_ADAMW),

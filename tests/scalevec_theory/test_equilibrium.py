@@ -14,6 +14,7 @@ from scalevec_theory import abm
 from scalevec_theory.equilibrium import equilibrium, leading_order, norm_of_gaussians, predict
 from scalevec_theory.optimizers import SGD, Adam, AdamW, Lion, Muon, Optimizer, RMSProp, SignSGD
 from scalevec_theory.schedules import cosine, wsd
+from scalevec_theory.sign_updates import gradient_filter, nonlinear_share
 
 CASES: list[tuple[Optimizer, dict]] = [
     (AdamW(0.1, 0.1, betas=(0.9, 0.95)), {}),
@@ -150,13 +151,35 @@ def test_torch_itself_follows_the_prediction(name: str) -> None:
         assert rms[t] / expected[t] == pytest.approx(1, abs=0.012), t
 
 
-def test_scale_invariant_norms_deviate_less_than_those_of_independent_weights() -> None:
-    rule, n = AdamW(0.02, 0.5, betas=(0.9, 0.95)), 128
-    weights = abm.run(rule, 400, 150, shape=(n,), seed=1, init=0.1, scale_invariant=True).weights
-    mean, deviation = predict(rule, 150, init=0.1, shape=(n,), scale_invariant=True).norm(n)
-    norms = weights.norm(dim=1)
-    assert float(norms.mean()) == pytest.approx(mean[-1], rel=0.01)
-    assert 0.15 < float(norms.std()) / deviation[-1] < 0.4
+@pytest.mark.parametrize(
+    ("rule", "init"),
+    [(AdamW(0.02, 0.15, betas=(0.9, 0.95)), 0.3), (SGD(0.1, 0.005, momentum=0.9), 1.0), (SignSGD(0.02, 0.5), 0.1)],
+    ids=["adamw", "momentum", "sign"],
+)
+def test_scale_invariant_norms_deviate_as_stated_from_their_start_on(rule: Optimizer, init: float) -> None:
+    n, steps = 128, [60, 150]
+    walk = abm.run(rule, 1000, steps[-1], shape=(n,), seed=1, init=init, scale_invariant=True, record=steps)
+    mean, deviation = predict(rule, steps[-1], init=init, shape=(n,), scale_invariant=True).norm(n)
+    norms = np.sqrt(n * walk.squares)
+    assert norms.mean(1) == pytest.approx(mean[steps], rel=0.01)
+    assert norms.std(1) == pytest.approx(deviation[steps], rel=0.12)
+
+
+def test_the_share_of_muons_power_that_is_not_linear_is_that_of_random_matrices() -> None:
+    rule, shape, (steps, lags) = Muon(0.02, 0.1, momentum=0.9, ns_steps=0), (24, 24), (100, 40)
+    q, rng = gradient_filter(rule), np.random.default_rng(0)
+    m, filtered = rng.normal(size=(40, *shape)) * math.sqrt((1 - 0.9) / (1 + 0.9)), []
+    for g in rng.normal(size=(steps, 40, *shape)):
+        filtered.append(q.own * g + q.past * m)
+        m = q.memory * m + (1 - q.memory) * g
+    left, _, right = np.linalg.svd(np.stack(filtered), full_matrices=False)
+    updates = left @ right
+    slope = float((updates * filtered).sum() / np.square(filtered).sum())
+    power = [
+        sum((1 + (k > 0)) * float((x[: steps - lags] * x[k : steps - lags + k]).mean()) for k in range(lags))
+        for x in (updates - slope * np.stack(filtered), updates)
+    ]
+    assert power[0] / power[1] == pytest.approx(nonlinear_share(rule, shape), rel=0.1)
 
 
 def test_norms_of_gaussians_by_quadrature() -> None:

@@ -103,7 +103,7 @@ def _scope(name: str, law: str, optimizer: Optimizer) -> Scope:
 SPREADING = (
     SGD(0.1, 0.1),
     SGD(0.1, 0.003, momentum=0.9),
-    AdamW(0.1, 0.02, betas=(0.9, 0.95)),
+    AdamW(0.1, 0.03, betas=(0.8, 0.95)),
     SignSGD(0.1, 0.1),
     Lion(0.1, 0.02, betas=(0.9, 0.99)),
 )
@@ -113,7 +113,7 @@ def measure_spread(name: str, optimizers: tuple[Optimizer, ...], as_free: bool, 
     """The standard deviation of ‖w‖² at rest over the stated one, that of independent Gaussians if ``as_free``."""
     found = []
     for optimizer in optimizers:
-        n = setting.choose(300, 3000, 12_000)
+        n = setting.choose(400, 3000, 12_000)
         walk = walk_at_rest(optimizer, setting, n, shape=SIZE, scale_invariant=True)
         rest = equilibrium(optimizer, shape=SIZE, scale_invariant=True).rms
         course = predict(optimizer, int(walk.steps[-1]), init=rest, shape=SIZE, scale_invariant=True)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from scalevec_theory import abm_kernels
+from scalevec_theory.counts import check_count
 from scalevec_theory.equilibrium import checked_schedule
 from scalevec_theory.flow import check_device
 from scalevec_theory.generator import STREAM_LANES, check_seed
@@ -115,8 +116,8 @@ def run(
         or a device that is not there.
     """
     check_optimizer(optimizer)
-    if n < 1 or steps < 1:
-        raise ValueError(f"n={n}, steps={steps}: expected both >= 1")
+    check_count("n", n)
+    check_count("steps", steps)
     if not (init >= 0 and math.isfinite(init)):
         raise ValueError(f"init={init}: expected a finite number >= 0")
     if isinstance(optimizer, Muon) and len(shape) != 2:
@@ -125,8 +126,8 @@ def run(
         raise ValueError(f"scale_invariant=True with shape={shape}, init={init}: expected 2 entries or more, init > 0")
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype={dtype}: expected torch.float32 or torch.float64")
-    kept = np.array([steps] if record is None else record, dtype=np.int64)
-    if len(kept) == 0 or kept.min() < 0 or kept.max() > steps or (np.diff(kept) <= 0).any():
+    kept = np.array([check_count("record", n, 0) for n in ([steps] if record is None else record)], dtype=np.int64)
+    if len(kept) == 0 or kept.max() > steps or (np.diff(kept) <= 0).any():
         raise ValueError(f"record={record}: expected ascending steps from 0 to {steps}")
     key = int(check_seed(seed))
     where = check_device(device)

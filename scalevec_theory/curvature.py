@@ -15,6 +15,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
+from scalevec_theory.counts import check_count
 from scalevec_theory.losses import Loss
 from scalevec_theory.parametrizations import Parametrization
 
@@ -79,8 +80,7 @@ def network_curvature(
     ------
     ValueError : fewer than two probes, no parameters, or a loss that is not finite.
     """
-    if probes < 2:
-        raise ValueError(f"probes={probes}: expected at least 2")
+    check_count("probes", probes, 2)
     if not parameters:
         raise ValueError("parameters is empty: expected at least one")
     parameters = {name: x.detach() for name, x in parameters.items()}

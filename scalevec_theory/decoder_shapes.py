@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scalevec_theory.counts import check_count
+
 
 @dataclass(frozen=True)
 class Decoder:
@@ -29,9 +31,8 @@ class Decoder:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            least = 0 if name in ("layer_scales", "layer_extra", "tied") else 1
-            if value < least:
-                raise ValueError(f"{name}={value}: expected an integer >= {least}")
+            if name != "tied":
+                check_count(name, value, 0 if name in ("layer_scales", "layer_extra") else 1)
 
     @property
     def scales(self) -> int:

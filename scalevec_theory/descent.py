@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from scalevec_theory.counts import check_count
 from scalevec_theory.flow import (
     NON_FINITE,
     OK,
@@ -74,8 +75,7 @@ def descend(
     if eta.shape not in ((), (B,)) or not (eta.isfinite() & (eta > 0)).all():
         raise ValueError(f"step={step}: expected finite numbers > 0, one or of shape ({B},)")
     for name, count, least in (("n_steps", n_steps, 0), ("save_every", save_every, 1)):
-        if count < least:
-            raise ValueError(f"{name}={count}: expected an integer >= {least}")
+        check_count(name, count, least)
     rules = {"gd": SGD(1.0), "heavy-ball": SGD(1.0, momentum=momentum), "adam": AdamW(1.0, betas=betas, eps=eps)}
     rule = rules[optimizer]
 

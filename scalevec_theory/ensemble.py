@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scalevec_theory.counts import check_count
 from scalevec_theory.flow import Blocks, check_start
 from scalevec_theory.losses import Loss
 from scalevec_theory.parametrizations import Parametrization
@@ -114,11 +115,10 @@ def spread(
 
     Raises
     ------
-    ValueError : as in `flow.check_start`; ``paths`` is below 1 or not the number of starting points; or the one point
-        that all paths start from, or the loss there, is not finite.
+    ValueError : as in `flow.check_start`; ``paths`` is no integer >= 1 or not the number of starting points; or the one
+        point that all paths start from, or the loss there, is not finite.
     """
-    if paths < 1:
-        raise ValueError(f"paths={paths}: expected an integer >= 1")
+    check_count("paths", paths)
     each = all(name in start and start[name].ndim == len(axes) + 2 for name, axes in parametrization.axes.items())
     if each:
         for name, block in start.items():

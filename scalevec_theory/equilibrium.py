@@ -18,6 +18,7 @@ import numpy as np
 
 from scalevec_theory import linear_updates as linear
 from scalevec_theory import sign_updates as signs
+from scalevec_theory.counts import check_count
 from scalevec_theory.norm_spread import InvariantRule, norm_spread, spread_law
 from scalevec_theory.optimizers import SGD, Adam, AdamW, Muon, Optimizer, RMSProp, check_optimizer
 
@@ -92,8 +93,7 @@ class Prediction:
 
 def norm_of_gaussians(rms: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation of the norm of n independent N(0, rms²) numbers: the χ law, std → rms/√2."""
-    if n < 1:
-        raise ValueError(f"n={n}: expected >= 1")
+    check_count("n", n)
     mean = math.sqrt(2) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)) if n < 10_000 else math.sqrt(n - 0.5)
     return rms * mean, rms * math.sqrt(max(n - mean**2, 0.0)) if n < 10_000 else rms * math.sqrt(0.5)
 
@@ -156,8 +156,7 @@ def predict(
         kurtosis below 1, a missing shape, Muon on fewer than `SMALLEST_MATRIX` rows or columns, scale-invariant weights
         that start at 0 or have no law (under Adam, RMSProp), or an unstable ηλ.
     """
-    if steps < 1:
-        raise ValueError(f"steps={steps}: expected >= 1")
+    check_count("steps", steps)
     n = _check(optimizer, noise, kurtosis, shape, scale_invariant)
     if not (init >= 0 and math.isfinite(init)):
         raise ValueError(f"init={init}: expected a finite number >= 0")

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from scalevec_theory import flow_kernels, polynomial_kernels
 from scalevec_theory import runge_kutta as rk
+from scalevec_theory.counts import check_count
 from scalevec_theory.losses import LeastSquares, Loss
 from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, OUTPUT_SCALE, PLAIN, Parametrization
 from scalevec_theory.polynomial_kernels import polynomials_of
@@ -220,8 +221,7 @@ def gradient_flow(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"{name}={value}: expected a finite number > 0")
-    if max_steps < 1:
-        raise ValueError(f"max_steps={max_steps}: expected an integer >= 1")
+    check_count("max_steps", max_steps)
 
     each = times.expand(B, -1)
     if isinstance(loss, LeastSquares) and first.dtype == torch.float64 and first.is_cpu:

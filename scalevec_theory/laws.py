@@ -22,6 +22,7 @@ from flint import fmpq, fmpq_mat, fmpq_mpoly
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
+from scalevec_theory.counts import check_count
 from scalevec_theory.gradient_fields import Field, Point, PolynomialFields, gradient_fields, polynomial_fields
 from scalevec_theory.parametrizations import Parametrization
 
@@ -237,8 +238,7 @@ def polynomial_laws(fields: PolynomialFields, degree: int) -> list[fmpq_mpoly]:
     of monomials that share an equation.  A law that is a polynomial in laws of lower degree is left out.
     """
     D = len(fields.symbols)
-    if not isinstance(degree, int) or degree < 1:
-        raise ValueError(f"degree={degree}: expected an integer >= 1")
+    check_count("degree", degree)
     if comb(D + degree, degree) > MAX_MONOMIALS:
         raise ValueError(f"degree={degree}: {D} parameters have more than {MAX_MONOMIALS} monomials up to this degree")
     parameters = range(len(fields.generators))[fields.parameters]

@@ -44,7 +44,15 @@ def snr(weights: Tensor, signal: Tensor, covariance: Tensor) -> Tensor:
 
     ``weights`` w ``(..., n)``; ``signal`` μ ``(..., n)``, the mean gradients of the entries; ``covariance`` Σ of their
     noise ``(..., n, n)``.
+
+    Raises
+    ------
+    ValueError : shapes that do not fit.
     """
+    n = weights.shape[-1] if weights.ndim else 0
+    for name, x, expected in (("signal", signal, (n,)), ("covariance", covariance, (n, n))):
+        if x.shape[-len(expected) :] != expected:
+            raise ValueError(f"{name} has shape {tuple(x.shape)}: expected (..., {', '.join(map(str, expected))})")
     noise = (weights[..., None, :] @ covariance @ weights[..., :, None])[..., 0, 0]
     return (weights * signal).sum(-1).abs() / noise.sqrt()
 

@@ -216,6 +216,8 @@ def ensemble(
         way loses paths to infinity, which the result counts.)
     """
     key = int(check_seed(seed))
+    if not isinstance(noise, Noise):
+        raise ValueError(f"noise={noise!r}: expected Isotropic, Minibatch, LabelNoise or Custom")
     if scheme not in SCHEMES:
         raise ValueError(f"scheme={scheme!r}: {nearest_names(scheme, list(SCHEMES))}")
     if scheme == "sra1" and not noise.additive:

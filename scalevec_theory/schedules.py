@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from scalevec_theory.counts import check_count
+
 FloatArray = np.ndarray
 
 
 def _warmed(steps: int, warmup: int) -> FloatArray:
     """The linear warm-up k/warmup for k = 1 … warmup, then 1."""
-    if steps < 1:
-        raise ValueError(f"steps={steps}: expected >= 1")
-    if not 0 <= warmup <= steps:
+    check_count("steps", steps)
+    if check_count("warmup", warmup, 0) > steps:
         raise ValueError(f"warmup={warmup}: expected from 0 to steps={steps}")
     return np.minimum(np.arange(1, steps + 1) / max(warmup, 1), 1.0)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from scalevec_theory.claim import Margin, Scope
+from scalevec_theory.counts import check_count
 from scalevec_theory.problems import Problems, ProblemSpace, Rng
 
 BATCH = 2048
@@ -71,8 +72,7 @@ def search(scope: Scope, budget: int, rng: Rng, device: str = "cpu") -> SearchOu
     """Spend ``budget`` problems: half on draws over every size, half on descent in the worst sizes; then shrink."""
     if scope.space is None or scope.margin is None:
         raise ValueError(f"scope {scope.name!r} is not stated on a problem space")
-    if budget < 1:
-        raise ValueError(f"budget={budget}: expected at least 1 problem")
+    check_count("budget", budget)
     space = scope.space
     sizes = space.sizes()
     invalid = undecided = instances = 0

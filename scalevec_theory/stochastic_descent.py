@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from scalevec_theory.counts import check_count
 from scalevec_theory.ensemble import Ensemble, Observables, Recorder, spread
 from scalevec_theory.flow import nearest_names, pull_back
 from scalevec_theory.generator import check_seed
@@ -80,10 +81,9 @@ def stochastic_descent(
         raise ValueError(f"loss={type(loss).__name__}: expected LeastSquares")
     if not (label_noise >= 0 and math.isfinite(label_noise)):
         raise ValueError(f"label_noise={label_noise}: expected a finite number >= 0")
-    if batch < 1:
-        raise ValueError(f"batch={batch}: expected an integer >= 1")
-    counts = list(steps)
-    if not counts or counts[0] < 0 or any(a >= b for a, b in pairwise(counts)):
+    check_count("batch", batch)
+    counts = [check_count("steps", n, 0) for n in steps]
+    if not counts or any(a >= b for a, b in pairwise(counts)):
         raise ValueError(f"steps={steps}: expected increasing integers >= 0")
     names = list(parametrization.axes)
     each = dict(step) if isinstance(step, Mapping) else dict.fromkeys(names, step)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scalevec_theory.counts import check_count
 from scalevec_theory.equilibrium import Prediction, checked_schedule, has_invariant_law, predict
 from scalevec_theory.optimizers import SGD, Muon, Optimizer, check_optimizer
 from scalevec_theory.schedules import SCHEDULES
@@ -164,8 +165,7 @@ def predict_norms(
     """
     if isinstance(optimizer, Muon):
         raise ValueError(f"optimizer={optimizer}: Muon moves hidden matrices only; expected a pair (Muon, another)")
-    if steps < 1:
-        raise ValueError(f"steps={steps}: expected >= 1")
+    check_count("steps", steps)
     if isinstance(schedule, str):
         if schedule not in SCHEDULES:
             raise ValueError(f"schedule={schedule!r}: expected an array or one of {', '.join(SCHEDULES)}")

@@ -82,6 +82,19 @@ def test_gain_refuses_what_it_cannot_mean(arguments: tuple[float, ...], name: st
         snr_gain(*arguments)
 
 
+@pytest.mark.parametrize(
+    ("shapes", "told"),
+    [
+        (((3,), (4,), (3, 3)), r"signal has shape \(4,\): expected \(..., 3\)"),
+        (((3,), (3,), (3,)), r"covariance has shape \(3,\): expected \(..., 3, 3\)"),
+        (((), (), ()), r"signal has shape \(\): expected \(..., 0\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(shapes: tuple[tuple[int, ...], ...], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        snr(*(torch.ones(shape) for shape in shapes))
+
+
 @pytest.mark.parametrize(("step", "decay"), [(0.1, 0.0), (0.1, -1.0), (float("nan"), 0.1)])
 def test_rest_needs_a_step_and_a_decay(step: float, decay: float) -> None:
     with pytest.raises(ValueError, match=f"step={step}, decay={decay}: expected both > 0"):

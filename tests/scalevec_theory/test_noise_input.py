@@ -91,6 +91,8 @@ def test_bad_input_is_named() -> None:
     for times in ([], [1.0, 0.5], [-1.0], [math.inf]):
         with pytest.raises(ValueError, match="times="):
             run(times=times)
+    with pytest.raises(ValueError, match=r"noise=0.1: expected Isotropic, Minibatch, LabelNoise or Custom"):
+        run(0.1)
     with pytest.raises(ValueError, match="scheme='sra1' with noise=Minibatch: expected additive"):
         run(Minibatch(0.1), scheme="sra1")
     with pytest.raises(ValueError, match="quantiles holds 1"):

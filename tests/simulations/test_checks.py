@@ -290,7 +290,7 @@ def test_falsify_one() -> None:
     assert falsify_one(find_target("toy.py", "square"), 100).supports is True
     with pytest.raises(ValueError, match=r"toy.py:toy:exact is not stated on a problem space"):
         falsify_one(find_target("toy.py", "exact"), 100)
-    with pytest.raises(ValueError, match="budget=0: expected at least 1 problem"):
+    with pytest.raises(ValueError, match="budget=0: expected an integer >= 1"):
         falsify_one(find_target("toy.py", "sign"), 0)
     Path("toy.py").write_text(TOY.replace('Margin(p["x"], 0 * p["x"])', 'Margin(p["y"], 0 * p["x"])'))
     with pytest.raises(Raised, match=r"toy.py:\d+: KeyError"):

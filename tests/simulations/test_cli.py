@@ -192,7 +192,7 @@ def test_new_claim() -> None:
         ("check counted.py --json .", "Invalid value for '--json': File '.' is a directory."),
         ("check counted.py --nonsense", "No such option '--nonsense'."),
         ("falsify toy.py --scope sing --budget 5", "no scope of toy.py named 'sing'; nearest: sign"),
-        ("falsify toy.py --scope sign --budget 0", "budget=0: expected at least 1 problem"),
+        ("falsify toy.py --scope sign --budget 0", "budget=0: expected an integer >= 1"),
         ("falsify toy.py --scope sign --budget 5 --seed -2", "seed=-2: expected >= 0"),
         ("falsify toy.py --scope mean --budget 5", "toy.py:toy:mean is not stated on a problem space"),
         ("falsify toy.py --budget 5", "Missing option '--scope'."),

@@ -42,6 +42,10 @@ LARGEST_STEP = 0.4
 """η over the rms of scale-invariant weights up to which AdamW's law is within 2% on the way to rest: where one step
 changes the norm by much, v̂ is made of the first gradients and is not near its mean."""
 
+MUON_SPREAD, MUON_SPREAD_TOLD = 4.0, 1.05
+"""What the law of the spread of scale-invariant norms lacks under Muon, in ηλ, and the factor from which it is told: 3 to
+4.5 were measured on matrices of 8 × 16, 8 × 64 and 16 × 16, momentum 0.9 and 0.95, at ηλ from 0.005 to 0.02."""
+
 SMALLEST_MATRIX = 4
 """Rows and columns from which Muon's limit of large matrices is within 3%."""
 
@@ -180,6 +184,9 @@ def predict(
         rate = lr * decay / (1 - optimizer.momentum) if isinstance(optimizer, SGD) else lr * decay
         growth = np.maximum(1 - (1 - rate) ** 2 * ww[:-1] / ww[1:], 0.0)
         spread = norm_spread(spread_law(optimizer, shape), growth)
+        missing = math.sqrt(1 + MUON_SPREAD * float(rate[-1] / spread[-1]))
+        if isinstance(optimizer, Muon) and missing > MUON_SPREAD_TOLD:
+            outside += (f"scale-invariant under Muon: ± of the norm is too small by a factor of about {missing:.2g}",)
     return Prediction(ww, uu, lr, retain, spread, (*outside, *_outside_on_the_way(optimizer, lr, rms[:-1], n)))
 
 

@@ -17,8 +17,8 @@ of independent Gaussians is 2/n.  Before the filters are full, at step t, Q is 1
 1/(1 − β₂^t) times, and p of AdamW (1 + β₂^t)/(1 − β₂^t) times as large.
 
 Left out are terms of order ηλ times the memory, and of sign-like updates those of order ηλ from pairs of what is not
-linear: measured at rest, some 5% of the deviation where ηλ/(1 − β) is 0.03 (β = 0.9), 15% where it is 0.2 (Lion, 0.95),
-40% for Muon on 8 × 16 matrices at ηλ = 0.01; on the way there up to a third.
+linear: measured at rest, some 5% of the deviation where ηλ/(1 − β) is 0.03 (β = 0.9), 15% where it is 0.2 (Lion, 0.95);
+on the way there up to a third.  Muon's lack more, see `equilibrium.MUON_SPREAD`.
 
 Source: derived here; the question is that of Kosson et al. 2023, "Rotational Equilibrium", whose laws are of the mean.
 """

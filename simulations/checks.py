@@ -15,6 +15,7 @@ from typing import Any
 
 from scalevec_theory.check import EFFORTS, check_scope, falsify
 from scalevec_theory.claim import Claim, Counterexample, Evidence, Result, Scope, Verdict
+from scalevec_theory.counts import check_count
 from scalevec_theory.flow import check_device
 from scalevec_theory.registry import UnknownName, blame, claims_in_file, defining_module, find_scopes, installed_claims
 from simulations.parallel import Call, Raised, run_parallel
@@ -182,8 +183,7 @@ def falsify_one(target: Target, budget: int, *, seed: int = 0, device: str = "cp
     check_setting("quick", seed, device)
     if target.scope.space is None:
         raise ValueError(f"{target.argument} is not stated on a problem space, so there is nothing to search; check it")
-    if budget < 1:
-        raise ValueError(f"budget={budget}: expected at least 1 problem")
+    check_count("budget", budget)
     try:
         return falsify(target.claim, target.scope, budget, seed=seed, device=device, file=target.file)
     except Exception as error:

@@ -131,8 +131,6 @@ def equilibrium(
     out.print(table(prediction, sizes))
     for line in limits(optimizer, prediction.outside):
         out.print(line)
-    if scale_invariant:
-        out.print("scale-invariant: the norm deviates by less than ±, which is for independent weights")
     if json_file is not None:
         write_json(json_file, as_json(optimizer, rest, prediction))
     if figure is not None:

@@ -102,9 +102,7 @@ class NormPrediction:
         Console(file=text, width=200, markup=False, highlight=False).print(table)
         lines = [line.rstrip() for line in text.getvalue().splitlines()]
         if any(m.scale_invariant for m in self.matrices.values()):
-            lines.append(
-                "* scale-invariant: the model does not see the size of the matrix, whose norm deviates by less than ±"
-            )
+            lines.append("* scale-invariant: the model does not see the size of the matrix")
         for line in dict.fromkeys(line for m in self.matrices.values() for line in m.course.outside):
             names = dict.fromkeys(template(plain_name(k)) for k, m in self.matrices.items() if line in m.course.outside)
             lines.append(f"warning: {line}: {', '.join(names)}")

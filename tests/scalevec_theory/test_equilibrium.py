@@ -261,7 +261,7 @@ def test_settings_in_which_it_was_off_are_told(optimizer: Optimizer, law: dict, 
         (SGD(0.1, 0.1), {**INVARIANT, "init": 1.0}),
         (AdamW(0.1, 0.05, betas=(0.9, 0.95)), {**INVARIANT, "init": 0.25}),
         (Lion(0.1, 0.1), {**INVARIANT, "init": 0.01}),
-        (Muon(0.1, 0.1), {**INVARIANT, "shape": (32, 64), "init": 0.01}),
+        (Muon(0.1, 0.005), {**INVARIANT, "shape": (64, 64), "init": 1.0}),
     ],
 )
 def test_settings_within_the_tested_limits_are_not_told(optimizer: Optimizer, law: dict) -> None:

@@ -43,8 +43,9 @@ LARGEST_STEP = 0.4
 changes the norm by much, v̂ is made of the first gradients and is not near its mean."""
 
 MUON_SPREAD, MUON_SPREAD_TOLD = 4.0, 1.05
-"""What the law of the spread of scale-invariant norms lacks under Muon, in ηλ, and the factor from which it is told: 3 to
-4.5 were measured on matrices of 8 × 16, 8 × 64 and 16 × 16, momentum 0.9 and 0.95, at ηλ from 0.005 to 0.02."""
+"""What the law of the spread of scale-invariant norms lacks under Muon, in ηλ, and the factor from which it is told.
+
+3 to 4.5 were measured on matrices of 8 × 16, 8 × 64 and 16 × 16, momentum 0.9 and 0.95, at ηλ from 0.005 to 0.02."""
 
 SMALLEST_MATRIX = 4
 """Rows and columns from which Muon's limit of large matrices is within 3%."""

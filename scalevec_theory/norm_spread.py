@@ -13,12 +13,12 @@ With n entries, N = ‖w‖², N' = (1 − ηλ)² N + D and ρ = E D/E N', rela
   it has done after k steps; s = 1 where the update has a size of its own, which takes out their product, else 0.
 
 At rest ρ = 2ηλ (SGD 2ηλ/(1 − μ)), so that Var(N)/(E N)² is ηλ/n for SGD and (1 − 2/π)(2/n) for sign descent, where that
-of independent Gaussians is 2/n.  Before the filters are full, at step t, Q is 1 − μ^(2(t−1)) times, 1 − β₂ is
-1/(1 − β₂^t) times, and p of AdamW (1 + β₂^t)/(1 − β₂^t) times as large.
+of independent Gaussians is 2/n.  While filters fill, at step t, Q is 1 − μ^(2(t−1)) and 1 − β₂ is 1/(1 − β₂^t) times as
+large.
 
 Left out are terms of order ηλ times the memory, and of sign-like updates those of order ηλ from pairs of what is not
 linear: measured at rest, some 5% of the deviation where ηλ/(1 − β) is 0.03 (β = 0.9), 15% where it is 0.2 (Lion, 0.95);
-on the way there up to a third.  Muon's lack more, see `equilibrium.MUON_SPREAD`.
+on the way there up to a third, for Lion up to 60%.  Muon's lack more, see `equilibrium.MUON_SPREAD`.
 
 Source: derived here; the question is that of Kosson et al. 2023, "Rotational Equilibrium", whose laws are of the mean.
 """
@@ -35,9 +35,6 @@ from scalevec_theory.sign_updates import correlations, gradient_filter, nonlinea
 FloatArray = np.ndarray
 InvariantRule = SGD | AdamW | SignSGD | Lion | Muon
 """Under which scale-invariant weights are predicted."""
-
-MOST_NONLINEAR = 1 - 2 / np.pi
-"""p of AdamW's first update, which is a sign."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +70,8 @@ def norm_spread(law: SpreadLaw, growth: FloatArray) -> FloatArray:
     xy = yy = 0.0
     t = np.arange(1, len(growth) + 1)
     gone = law.divisor_memory**t if law.divisor_memory < 1 else np.zeros(len(t))
-    shares = np.minimum(law.nonlinear * (1 + gone) / (1 - gone), max(MOST_NONLINEAR, law.nonlinear))
-    noises = 2 * (shares * growth * (1 - growth))
-    noises += 2 * ((1 - shares) * growth) ** 2 * law.pairs * (1 - law.memory ** (2 * (t - 1)))
+    p, pairs = law.nonlinear, law.pairs * (1 - law.memory ** (2 * (t - 1)))
+    noises = 2 * (p * growth * (1 - growth) + (1 - p) ** 2 * pairs * growth**2)
     fresh = (1 - law.divisor_memory) / (1 - gone)
     felt = growth * law.follows
     for step, (rho, drive, noise, new) in enumerate(zip(growth, felt, noises, fresh, strict=True), 1):

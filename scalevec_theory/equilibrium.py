@@ -42,6 +42,9 @@ LARGEST_STEP = 0.4
 """η over the rms of scale-invariant weights up to which AdamW's law is within 2% on the way to rest: where one step
 changes the norm by much, v̂ is made of the first gradients and is not near its mean."""
 
+LARGEST_REMEMBERED = 0.1
+"""ηλ (SGD: ηλ/(1 − μ)) times 1/(1 − β) up to which the spread of scale-invariant norms was within 15% at rest."""
+
 MUON_SPREAD, MUON_SPREAD_TOLD = 4.0, 1.05
 """What the law of the spread of scale-invariant norms lacks under Muon, in ηλ, and the factor from which it is told.
 
@@ -185,6 +188,12 @@ def predict(
         rate = lr * decay / (1 - optimizer.momentum) if isinstance(optimizer, SGD) else lr * decay
         growth = np.maximum(1 - (1 - rate) ** 2 * ww[:-1] / ww[1:], 0.0)
         spread = norm_spread(spread_law(optimizer, shape), growth)
+        remembered = float(rate.max()) / (1 - signs.gradient_filter(optimizer).memory)
+        if remembered > LARGEST_REMEMBERED * (1 + 1e-9):
+            outside += (
+                f"lr * weight_decay times the steps that momentum remembers is {remembered:.2g}, above "
+                f"{LARGEST_REMEMBERED}: ± of the norm can be off by more than 15%",
+            )
         missing = math.sqrt(1 + MUON_SPREAD * float(rate[-1] / spread[-1]))
         if isinstance(optimizer, Muon) and missing > MUON_SPREAD_TOLD:
             outside += (f"scale-invariant under Muon: ± of the norm is too small by a factor of about {missing:.2g}",)

@@ -196,7 +196,7 @@ claim = Claim(
     r"\lambda)}, \qquad \angle(w_t, w_{t+1}) \simeq \sqrt{2 \eta \lambda}",
     source="Kosson et al. 2023 (rotational equilibrium); Lion's angle, the finite-step constants and transients are "
     "derived here",
-    figures=("equilibrium",),
+    figures=("equilibrium", "norm-spread"),
     scopes=(
         Scope(
             "sgd-law",

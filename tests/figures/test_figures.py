@@ -26,6 +26,7 @@ COARSE = {
     "decay-pumping": {"SAVED": np.array([50, 100])},
     "equilibrium": {"STEPS": 120},
     "growth-test": {"TRIALS": 8},
+    "norm-spread": {"RATES": (0.02, 0.05)},
     "predicted-norms": {"STEPS": 120},
 }
 """Sizes at which the slowest figures are drawn here: the same code, to shorter runs."""

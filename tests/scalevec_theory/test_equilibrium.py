@@ -266,6 +266,7 @@ def test_scale_invariant_weights_that_grow_are_predicted(
         (SGD(0.1, 0.05, momentum=0.9), {**INVARIANT, "shape": (2,), "init": 1.0}, "2 scale-invariant entries"),  # 53%
         (AdamW(0.1, 0.05, betas=(0.9, 0.95), eps=0.1), {**INVARIANT, "init": 1.0}, r"eps \* norm / noise"),  # -34%
         (AdamW(0.1, 0.05, betas=(0.9, 0.95)), {**INVARIANT, "init": 0.02}, "lr / rms reaches 5"),  # 9.5%
+        (Lion(0.1, 0.1), {**INVARIANT, "init": 1.0}, "momentum remembers is 1, above 0.1: ± of the norm"),  # 50% of ±
     ],
 )
 def test_settings_in_which_it_was_off_are_told(optimizer: Optimizer, law: dict, told: str) -> None:
@@ -283,7 +284,7 @@ def test_settings_in_which_it_was_off_are_told(optimizer: Optimizer, law: dict, 
         (Muon(0.5, 0.4), {"shape": (32, 64)}),
         (SGD(0.1, 0.1), {**INVARIANT, "init": 1.0}),
         (AdamW(0.1, 0.05, betas=(0.9, 0.95)), {**INVARIANT, "init": 0.25}),
-        (Lion(0.1, 0.1), {**INVARIANT, "init": 0.01}),
+        (Lion(0.1, 0.01), {**INVARIANT, "init": 0.01}),
         (Muon(0.1, 0.005), {**INVARIANT, "shape": (64, 64), "init": 1.0}),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
@@ -16,7 +17,8 @@ def write_claim(name: str, folder: Path) -> tuple[Path, Path]:
 
     Raises
     ------
-    ValueError : not a claim's name, or a file of that name exists.
+    ValueError : not a claim's name, a file of that name exists, or a module does that the file would hide or be
+        taken for.
     OSError : the folder cannot be written.
     """
     module = name.replace("-", "_")
@@ -26,6 +28,9 @@ def write_claim(name: str, folder: Path) -> tuple[Path, Path]:
     for path in paths:
         if path.exists():
             raise ValueError(f"{path} exists; choose another name")
+    for known in (module, f"scalevec_theory.theorems.{module}"):
+        if find_spec(known) is not None:
+            raise ValueError(f"name={name!r}: a module {known} exists; choose another name")
     templates = files("simulations") / "templates"
     claim, test = (
         Template((templates / f"{kind}.py.template").read_text(encoding="utf-8")).substitute(name=name, module=module)

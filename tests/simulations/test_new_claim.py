@@ -53,6 +53,13 @@ def test_names_that_are_none(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["random", "torch", "conservation", "growth-test"])
+def test_no_module_is_hidden(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"name='{name}': a module .* exists"):
+        write_claim(name, tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
 def test_both_files_or_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = simulations.new_claim.write_text
 

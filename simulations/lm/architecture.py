@@ -79,6 +79,8 @@ class Architecture:
             raise ValueError(f"heads={self.heads}: expected a divisor of width={self.width}, or head_dim given")
         if self.positions == "rotary" and self.head_size % 2:
             raise ValueError(f"head_dim={self.head_size}: expected an even number for rotary positions")
+        if self.state and self.mixer_heads % self.mixer_groups:
+            raise ValueError(f"mixer_groups={self.mixer_groups}: expected a divisor of mixer_heads={self.mixer_heads}")
         if 0 < self.experts < self.active:
             raise ValueError(f"active={self.active}: expected at most experts={self.experts}")
 

@@ -61,7 +61,8 @@ class Corpus(Source):
     def sequences(self, rng: np.random.Generator, count: int, length: int, held_out: bool) -> np.ndarray:
         text = self.held_out if held_out else self.train
         if len(text) < length:
-            raise ValueError(f"length={length - 1}: expected fewer than the {len(text)} tokens of {self.name}")
+            part = "held out" if held_out else "to train on"
+            raise ValueError(f"length={length - 1}: expected fewer than the {len(text)} tokens {part} of {self.name}")
         start = rng.integers(0, len(text) - length + 1, count)
         return text[start[:, None] + np.arange(length)]
 
@@ -94,6 +95,11 @@ class Markov(Source):
         return tokens[:, :length]
 
 
+def is_path(name: str) -> bool:
+    """Whether a source's name is that of a file or folder, where other text may come to stand."""
+    return name != "stdlib" and not name.startswith("markov")
+
+
 def _stationary(law: np.ndarray) -> np.ndarray:
     """The stationary probabilities of pairs of successive tokens ``(V, V)``."""
     pairs = np.full(law.shape[:2], 1 / law.shape[0] ** 2)
@@ -115,7 +121,7 @@ def find_source(name: str) -> Source:
 
     Raises
     ------
-    ValueError : none of these, or too little text.
+    ValueError : none of these, or no text.
     """
     if name == "stdlib":
         folder = Path(sysconfig.get_path("stdlib"))
@@ -126,9 +132,17 @@ def find_source(name: str) -> Source:
         if not size.isdecimal() or not 2 <= int(size) <= 256:
             raise ValueError(f"data={name!r}: expected markov:V with V from 2 to 256")
         return Markov(int(size))
+    expected = "expected stdlib, markov:V, a text file, or a folder of text or of .bin files"
+    if not name:
+        raise ValueError(f"data={name!r}: {expected}")
     path = Path(name)
+    if path.suffix == ".bin" and path.is_file():
+        raise ValueError(f"data={name!r}: expected the folder, with train.bin and val.bin in it")
     if (path / "train.bin").is_file() and (path / "val.bin").is_file():
         train, held_out = (np.fromfile(path / f, dtype=np.uint16) for f in ("train.bin", "val.bin"))
+        for file, tokens in (("train.bin", train), ("val.bin", held_out)):
+            if not len(tokens):
+                raise ValueError(f"data={name!r}: {file} has no tokens; expected 16-bit numbers")
         return Corpus(name, int(max(train.max(), held_out.max())) + 1, train, held_out)
     if path.is_dir():
         return _by_file(name, sorted(f for f in path.rglob("*") if f.suffix in (".txt", ".md", ".py") and f.is_file()))
@@ -136,7 +150,7 @@ def find_source(name: str) -> Source:
         text = np.frombuffer(path.read_bytes(), np.uint8)
         end = len(text) - len(text) // HELD_OUT
         return Corpus(name, BYTES, text[:end], text[end:])
-    raise ValueError(f"data={name!r}: expected stdlib, markov:V, a text file, or a folder of text or of .bin files")
+    raise ValueError(f"data={name!r}: {expected}")
 
 
 def _by_file(name: str, files: list[Path]) -> Corpus:

@@ -225,9 +225,17 @@ def gathered(
         for metric, of in metrics.items():
             if "quantity" in dataset.coords and metric in dataset["quantity"]:
                 of[arm][seed] = rounded(dataset["measured"].sel(quantity=metric))
+    texts: dict[str, str] = {}
+    for d in found:
+        data = f"data={json.loads(d.attrs['settings'])['data']}"
+        if texts.setdefault(data, d.attrs["data_fingerprint"]) != d.attrs["data_fingerprint"]:
+            raise ValueError(
+                f"{experiment.id}: its stored run {d.attrs['key']} has read another text under {data} than those "
+                f"before; after scalevec runs remove {d.attrs['key']} it is made anew"
+            )
     seconds = round(sum(float(d.attrs["seconds"]) for d in found), 1)
     return Outcome(
-        experiment.id, experiment.design(effort), effort, steps, curves, tokens, seconds, provenance(), metrics
+        experiment.id, experiment.design(effort), effort, steps, curves, tokens, seconds, provenance() | texts, metrics
     )
 
 

@@ -86,6 +86,8 @@ def sizes(lab: Laboratory, step: int) -> dict[str, float]:
     """
     named = dict(lab.model.named_parameters())
     logs = {m.parameter: 0.0 for m in multipliers(lab.model).values()}
+    if not any(".query." in parameter or ".key." in parameter for parameter in logs):
+        raise ValueError("measures='sizes': expected multipliers on queries and keys")
     for name, m in multipliers(lab.model).items():
         logs[m.parameter] += math.log(_rms(named[name]))
     inner = [x for parameter, x in logs.items() if not parameter.startswith("head.")]
@@ -151,6 +153,8 @@ def orbits(lab: Laboratory, step: int) -> dict[str, float]:
         if parameter.endswith(".query.weight") and kind == "row":
             heads = row.unflatten(0, (lab.run.architecture.heads, -1))
             scale.append(heads.detach().square().mean(1).sqrt().log())
+    if not ratio or not scale:
+        raise ValueError("measures='orbits': expected multipliers='row+column' on a model with an up-projection")
     found = {"up_down": _rms(torch.cat(ratio))}
     return found | (
         {"query": math.exp(float(torch.cat(scale).mean()))} if lab.run.architecture.qk_norm == "head" else {}
@@ -165,6 +169,8 @@ def conserved(lab: Laboratory, step: int) -> dict[str, float]:
     drift : rms over channels of Q_j(t) − Q_j(0).
     share : that over the rms of the change of the part of the scale alone.
     """
+    if lab.run.design == "none":
+        raise ValueError("measures='conserved': expected a design whose norm scales are learned")
     norms, first = _foldable(lab.run)
     now = {n: p.detach().cpu() for n, p in lab.model.named_parameters()}
     pairs = [(parts(norm, now), parts(norm, first)) for norm in norms]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from scalevec_theory.schedules import SCHEDULES
 from simulations.lm.architecture import Architecture, architecture
-from simulations.lm.data import Source, find_source
+from simulations.lm.data import Source, find_source, is_path
 from simulations.lm.model import Decoder, count_parameters
 from simulations.models import attach, iwd_param_groups, multipliers, split_for_muon
 from simulations.models.decay import WEIGHTS
@@ -124,6 +124,13 @@ class Run:
             for name in self.measures:
                 if name not in MEASURES:
                     raise ValueError(f"measures={name!r}: expected names among {', '.join(MEASURES)}")
+        for name in ("multipliers_on", "rescaled"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise ValueError(f"{name}={getattr(self, name)!r}: expected a regular expression ({error})") from None
+        if self.multiplier_start == "mup" and not self.weight_decay > 0:
+            raise ValueError(f"weight_decay={self.weight_decay}: expected > 0 with multiplier_start='mup'")
         if self.batch % self.accumulate:
             raise ValueError(f"accumulate={self.accumulate}: expected a divisor of batch={self.batch}")
         if not 0 <= self.warmup <= self.steps:
@@ -133,9 +140,11 @@ class Run:
 
     @property
     def key(self) -> str:
-        """A hash of everything above: runs of one key do the same."""
+        """A hash of everything above, and of the text where ``data`` is a path: runs of one key do the same."""
         defaults = {f.name: f.default for f in fields(self) if f.default is not MISSING}
         content = {n: x for n, x in asdict(self).items() if n not in LATER or x != defaults[n]}
+        if is_path(self.data):
+            content["text"] = find_source(self.data).fingerprint
         return key_of(content)
 
     @property
@@ -158,6 +167,8 @@ def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: An
     if not isinstance(data, str):
         raise ValueError(f"data={data!r}: expected a name or a path")
     source = find_source(data)
+    if isinstance(given := (sizes or {}).get("vocabulary"), int) and given < source.vocabulary:
+        raise ValueError(f"vocabulary={given}: expected at least the {source.vocabulary} tokens of data={data!r}")
     if isinstance(steps := settings.get("steps"), int) and steps < 2 * Run.warmup:
         settings.setdefault("warmup", max(steps, 0) // 2)
     return Run(architecture(family, **{"vocabulary": source.vocabulary, **(sizes or {})}), **settings)
@@ -242,6 +253,8 @@ def make_optimizers(run: Run, groups: ParamGroups) -> list[torch.optim.Optimizer
 
     Muon moves hidden matrices, its steps scaled to AdamW's rms, and AdamW the rest.
     """
+    if run.rescaled and not any(_matches(run.rescaled, n) for n, m in groups.members.items() if m.kind in WEIGHTS):
+        raise ValueError(f"rescaled={run.rescaled!r}: expected to match the name of a matrix")
     options: dict[str, Any] = {"lr": run.lr, "betas": run.betas, "weight_decay": 0.0}
     if run.optimizer == "adamw":
         return [torch.optim.AdamW(_adjusted(run, groups), fused=True, **options)]

@@ -232,7 +232,8 @@ class _Course:
             return
         buffer = io.BytesIO()
         optimizers = [o.state_dict() for o in self.lab.optimizers]
-        torch.save({"model": self.lab.model.state_dict(), "optimizers": optimizers, **self._record()}, buffer)
+        state = {"model": self.lab.model.state_dict(), "optimizers": optimizers, "text": self.lab.source.fingerprint}
+        torch.save({**state, **self._record()}, buffer)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(self.path, seal(buffer.getvalue()))
 
@@ -245,6 +246,8 @@ class _Course:
             inner = content if content.startswith(ZIP) else unseal(content)
             device = next(self.lab.model.parameters()).device
             stored = torch.load(io.BytesIO(inner), weights_only=True, map_location=device)
+            if stored.get("text", self.lab.source.fingerprint) != self.lab.source.fingerprint:
+                raise ValueError(f"data={self.lab.run.data} is another text now")
             self.lab.model.load_state_dict(stored["model"])
             for optimizer, state in zip(self.lab.optimizers, stored["optimizers"], strict=True):
                 optimizer.load_state_dict(state)

@@ -96,6 +96,7 @@ def twin(family: str, a: Architecture, **options: Any) -> PreTrainedModel:
             "n_head": a.heads,
             "n_inner": a.hidden,
             "n_positions": a.length,
+            "layer_norm_epsilon": a.epsilon,
         } | dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0)
     else:
         sizes = {

@@ -55,7 +55,7 @@ def test_text_files_folders_and_token_files_are_read(tmp_path):
     assert binary.vocabulary == 300 and binary.fingerprint != folder.fingerprint
 
 
-@pytest.mark.parametrize("name", ["nowhere", "markov:1", "markov:x"])
+@pytest.mark.parametrize("name", ["nowhere", "markov:1", "markov:x", ""])
 def test_other_names_are_refused(name):
     with pytest.raises(ValueError, match=f"data='{name}': expected"):
         find_source(name)
@@ -63,5 +63,15 @@ def test_other_names_are_refused(name):
 
 def test_too_little_text_is_named():
     source = Corpus("tiny", 256, np.zeros(5, np.uint8), np.zeros(5, np.uint8))
-    with pytest.raises(ValueError, match="length=5: expected fewer than the 5 tokens of tiny"):
-        source.batch(0, 0, 1, 5)
+    for held_out, part in ((False, "to train on"), (True, "held out")):
+        with pytest.raises(ValueError, match=f"length=5: expected fewer than the 5 tokens {part} of tiny"):
+            source.batch(0, 0, 1, 5, held_out)
+
+
+def test_token_files_that_are_empty_or_named_one_by_one_are_refused(tmp_path):
+    np.arange(300, dtype=np.uint16).tofile(tmp_path / "train.bin")
+    with pytest.raises(ValueError, match=r"train.bin': expected the folder, with train.bin and val.bin in it"):
+        find_source(str(tmp_path / "train.bin"))
+    (tmp_path / "val.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"data=.*: val.bin has no tokens; expected 16-bit numbers"):
+        find_source(str(tmp_path))

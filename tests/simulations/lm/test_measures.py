@@ -53,6 +53,19 @@ def test_sizes_are_those_that_predict_norms_gives():
         assert np.allclose(rms, m.rms, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "expected"),
+    [
+        ("orbits", {}, r"multipliers='row\+column'"),
+        ("sizes", {}, "multipliers on queries and keys"),
+        ("conserved", {"design": "none"}, "a design whose norm scales are learned"),
+    ],
+)
+def test_a_measure_of_what_is_not_there_is_refused(name, settings, expected):
+    with pytest.raises(ValueError, match=f"measures='{name}': expected {expected}"):
+        measures.MEASURES[name](set_up(tiny(**settings)), 1)
+
+
 def test_noise_alone_is_not_known_for_sgd():
     with pytest.raises(ValueError, match="optimizer='sgd': displacements by noise alone are known for adamw and muon"):
         measures.abm(set_up(tiny(optimizer="sgd")), 1)

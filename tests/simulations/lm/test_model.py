@@ -16,6 +16,7 @@ LENGTH = 70  # more than one chunk of the mixer
 def small(family: str) -> Architecture:
     keys = 4 if family == "gpt2" else 2
     sizes = {"width": WIDTH, "layers": 2, "heads": 4, "kv_heads": keys, "hidden": 48, "vocabulary": 40, "length": 96}
+    sizes["epsilon"] = 1e-3  # of no family's own
     return architecture(family, **sizes, **({"state": 8, "mixer_head_dim": 8} if family == "hybrid" else {}))
 
 
@@ -94,6 +95,7 @@ def test_balance_is_one_where_experts_share_evenly_and_their_number_where_one_ge
         ({"heads": 5}, "heads=5: expected a divisor of width=64"),
         ({"head_dim": 5}, "head_dim=5: expected an even number"),
         ({"experts": 2, "active": 3}, "active=3: expected at most experts=2"),
+        ({"state": 8, "mixer_groups": 3}, "mixer_groups=3: expected a divisor of mixer_heads=4"),
         ({"depth": 3}, "depth=3: no such size"),
     ],
 )

@@ -84,7 +84,7 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
     if sizes[-1] > OUTLYING * np.median(sizes):  # a few large effects would hide the intervals of all others
         ax.set_xscale("symlog", linthresh=float(np.median(sizes)))
         ax.set_xlim(*(1.5 * x for x in ax.get_xlim()))
-        powers = [10.0**k for k in range(-9, 9) if 2 * np.median(sizes) < 10.0**k < 1.5 * sizes[-1]]
+        powers = [10.0**k for k in range(-9, 9) if 0.5 * np.median(sizes) < 10.0**k < 1.5 * sizes[-1]]
         ticks = [-x for x in powers] + [0, *powers]
         ax.set_xticks([x for x in ticks if ax.get_xlim()[0] < x < ax.get_xlim()[1]])
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

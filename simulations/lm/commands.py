@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -49,7 +50,8 @@ on_device = click.option(
 def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> None:
     """Train one small language model: llama, gemma, gpt2, qwen3, olmo2, moe or hybrid.
 
-    A run that was stopped goes on where it stood when the same command is given again; a finished one is read.  --set
+    A run that was stopped goes on when the same command is given again, from its last checkpoint (one is written every
+    minute), and ends with the same numbers; a finished one is read.  --set
     takes any field of Run and Architecture (simulations/lm): width, layers, hidden, steps, lr, weight_decay, optimizer
     (adamw, muon, sgd, momentum), schedule (cosine, wsd, constant), design (none, standard, or parts such as
     HG+DNP+OR), multipliers (none, scalar, row, column, row+column), scales that decay (iwd, none, all, output), data,
@@ -66,10 +68,11 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
     sizes, others = split_settings(parse_settings(settings))
     run = make_run(family, sizes, **others)
     out = console()
+    out.quiet = os.environ.get("RANK", "0") != "0"  # of torchrun's processes one speaks
     out.print(str(set_up(run).groups))
     try:
         with progress("steps") as tell:
-            found = run_training(run, runs, device=device, report=tell)
+            found = run_training(run, runs, device=device, report=None if out.quiet else tell)
     except Diverged as error:
         raise ValueError(f"the run diverged at {error}") from error
     assert found is not None
@@ -147,6 +150,7 @@ def experiment(
             out.print(
                 f"compute multiplier {found.value:.3f}, bootstrap interval {found.low:.3f} to {found.high:.3f}; law of "
                 f"exponent {found.exponent:.3f}, departures up to {found.residual:.4f} nats per token"
+                + ("" if e.scaling.paper is None else f"; the paper has {e.scaling.paper:g}")
             )
         out.print()
         if json_file is not None:

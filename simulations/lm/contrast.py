@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
+from scipy.special import nctdtr, ndtr, stdtrit
+
+from scalevec_theory.claim import Z_SCORE
 
 LOSS = "held_out_loss"
 CONFIDENCE = 0.95
@@ -134,7 +136,12 @@ def estimated(numbers: np.ndarray, efficiency: float = math.nan) -> Estimate:
     return Estimate(mean, stderr, mean - half, mean + half, len(numbers), efficiency)
 
 
-def power(threshold: float, spread: float, seeds: int, z: float = 3.0) -> float:
-    """Chance that a true value ``threshold`` shows beyond ``z`` standard errors, for a standard deviation ``spread``
-    between seeds (normal approximation)."""
-    return float(ndtr(threshold / (spread / seeds**0.5) - z))
+def decisive(seeds: int) -> float:
+    """Standard errors beyond which a mean over seeds decides: Student's quantile of the tail of `Z_SCORE`."""
+    return -float(stdtrit(seeds - 1, ndtr(-Z_SCORE)))
+
+
+def power(threshold: float, spread: float, seeds: int) -> float:
+    """Chance that a true value ``threshold`` is decided to be above 0, by the noncentral law of Student, for a standard
+    deviation ``spread`` between seeds."""
+    return 1 - float(nctdtr(seeds - 1, threshold / (spread / seeds**0.5), decisive(seeds)))

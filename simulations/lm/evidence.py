@@ -6,10 +6,8 @@ import math
 from functools import cache
 from pathlib import Path
 
-from scipy.special import ndtr, stdtrit
-
 from scalevec_theory.claim import Z_SCORE, Counterexample, Evidence, NotRun, Scope, Setting, measured
-from simulations.lm.contrast import Contrast, Estimate
+from simulations.lm.contrast import Contrast, Estimate, decisive
 from simulations.lm.experiment import Experiment, Outcome, committed, perform
 from simulations.lm.experiments import EXPERIMENTS
 
@@ -66,7 +64,6 @@ def evidence(
     found = outcome.estimate(contrast)
     low, high = contrast.within if within is None else within
     margin = min(found.value - low, high - found.value)
-    quantile = -float(stdtrit(found.seeds - 1, ndtr(-Z_SCORE)))
     again = None
     if margin < 0:
         again = Counterexample(
@@ -77,7 +74,7 @@ def evidence(
         margin,
         describe(outcome, contrast, found),
         stderr=found.stderr,
-        error=(quantile - Z_SCORE) * found.stderr + ROUNDING,
+        error=(decisive(found.seeds) - Z_SCORE) * found.stderr + ROUNDING,
         instances=len(contrast.weights) * found.seeds,
         counterexample=again,
     )

@@ -21,10 +21,12 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Scaling:
-    """Arms of an experiment by growing size: those the law is fitted to, and those that are measured by it."""
+    """Arms of an experiment by growing size: those the law is fitted to, and those that are measured by it; and the
+    compute multiplier that the paper has."""
 
     base: tuple[str, ...]
     improved: tuple[str, ...]
+    paper: float | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for fewer than four sizes: three leave nothing to judge the law's three parameters by."""

@@ -10,10 +10,12 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import figures
 from figures import bands, style, training_effects
 from scalevec_theory.registry import installed_claims
+from simulations.lm.contrast import Estimate, difference
 from simulations.lm.experiments import EXPERIMENTS
 
 NAMES = sorted(figures.available())
@@ -84,6 +86,15 @@ def test_an_outcome_that_is_not_there_is_left_out(tmp_path, monkeypatch, name):
 def test_every_quantity_of_the_training_effects_has_its_words():
     quantities = {c.quantity for e in EXPERIMENTS.values() for c in e.contrasts}
     assert set(training_effects.WORDS) == quantities
+
+
+def test_an_axis_that_is_logarithmic_at_its_ends_names_a_number_near_the_middle_effect():
+    rows = [
+        ("e", difference(f"c{k}", "a", "b"), Estimate(x, 0.0, x, x, 2, 0.0)) for k, x in enumerate((0.075, 2.0, 0.02))
+    ]
+    ax = Figure().add_subplot()
+    training_effects.forest(ax, "difference of held-out losses", rows)
+    assert ax.get_xscale() == "symlog" and 0.1 in ax.get_xticks()
 
 
 def test_every_figure_a_claim_names_exists_and_every_claim_names_one():

@@ -21,6 +21,7 @@ from simulations.lm.experiment import (
     Experiment,
     Outcome,
     committed,
+    gathered,
     perform,
     store,
     stored,
@@ -29,6 +30,7 @@ from simulations.lm.experiment import (
 from simulations.lm.experiments import EXPERIMENTS
 from simulations.lm.model import count_parameters
 from simulations.lm.run import set_up
+from simulations.lm.training import train
 from simulations.settings import parse_settings
 
 SIZES = {"width": 16, "layers": 1, "heads": 2, "hidden": 16}
@@ -176,8 +178,35 @@ def test_tokens_to_reach_interpolates():
 
 
 def test_power_of_the_design_that_is_documented():
-    assert power(0.005, 0.003, 8) == pytest.approx(0.956, abs=0.01)
+    for (threshold, spread, seeds), chance in {
+        (0.005, 0.003, 8): 0.60, (0.005, 0.013, 8): 0.01, (0.02, 0.013, 8): 0.50, (0.03, 0.013, 8): 0.91,
+        (0.02, 0.01, 6): 0.45, (0.02, 0.04, 6): 0.01,
+    }.items():  # fmt: skip
+        assert power(threshold, spread, seeds) == pytest.approx(chance, abs=0.005)
     assert power(0.0, 0.003, 8) < 0.002
+
+
+def test_power_is_the_share_of_effects_that_are_decided():
+    x = np.random.default_rng(0).normal(0.02, 0.01, (2000, 6))
+    found = [
+        evidence(
+            Outcome("", "", "full", {"fast": [1]}, {"fast": {s: [v] for s, v in enumerate(row)}}, 0, 0.0, {}),
+            PLANTED,
+            mean("x", "fast", "held_out_loss", (0, math.inf)),
+        ).supports
+        for row in x
+    ]
+    share = sum(one is True for one in found) / len(x)
+    assert abs(share - power(0.02, 0.01, 6)) < 4 * (share * (1 - share) / len(x)) ** 0.5
+
+
+def test_runs_that_read_other_text_are_not_compared(tmp_path: Path):
+    runs = [train(BRIEF.run(arm, seed, "quick")) for arm, seed in BRIEF.runs("quick")]
+    found = gathered(BRIEF, "quick", BRIEF.runs("quick"), runs, 0)
+    assert found.provenance["data=markov:8"] == runs[0].attrs["data_fingerprint"]
+    runs[3].attrs["data_fingerprint"] = "other"
+    with pytest.raises(ValueError, match=f"brief: its stored run {runs[3].attrs['key']} has read another text"):
+        gathered(BRIEF, "quick", BRIEF.runs("quick"), runs, 0)
 
 
 def test_arms_of_one_seed_start_alike_and_read_the_same():
@@ -292,3 +321,20 @@ def test_outcomes_that_come_with_the_code_are_whole_and_of_what_is_declared():
         assert not outcome.provenance["commit"].endswith("+")
         for contrast in e.contrasts:
             assert outcome.estimate(contrast).seeds == e.seeds[2]
+
+
+def test_numbers_of_the_papers_stand_where_the_papers_have_them():
+    found = {(e.id, c.name): c.paper for e in EXPERIMENTS.values() for c in e.contrasts if c.paper is not None}
+    assert found == {
+        ("removal", "shared-lr"): 0.028, ("removal", "own-lr"): 0.015, ("ladder", "unified"): 0.033,
+        ("unified", "muon"): 0.015, ("unified", "wsd"): 0.015, ("unified", "moe"): 0.02,
+        ("large", "removal"): 0.028, ("large", "unified"): 0.033,
+    }  # fmt: skip
+
+
+def test_the_rate_of_own_lr_is_the_best_of_each_model():
+    outcome = committed(EXPERIMENTS["removal"])
+    assert outcome is not None
+    for model in ("with", "without"):
+        final = {arm: np.mean([c[-1] for c in outcome.curves[arm].values()]) for arm in outcome.curves}
+        assert final[model] < min(final[f"{model}-half-lr"], final[f"{model}-double-lr"])

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 import torch
 import xarray
+from click.testing import CliRunner
 from torch._dynamo.utils import counters
 
 from scalevec_theory.schedules import SCHEDULES
 from simulations.lm import training
 from simulations.lm.commands import course_table
+from simulations.lm.commands import train as train_command
 from simulations.lm.data import find_source
 from simulations.lm.model import Decoder, count_parameters
 from simulations.lm.run import Run, make_run, set_up, widened
@@ -326,6 +328,9 @@ def test_provenance_and_run_are_stored():
     [
         ({"optimizer": "adam"}, "optimizer='adam': expected one of adamw, muon, sgd, momentum"),
         ({"rescale": 0}, "rescale=0: expected > 0"),
+        ({"rescaled": "("}, r"rescaled='\(': expected a regular expression \(missing \)"),
+        ({"multipliers_on": "("}, r"multipliers_on='\(': expected a regular expression"),
+        ({"multiplier_start": "mup", "weight_decay": 0}, "weight_decay=0: expected > 0 with multiplier_start='mup'"),
         ({"measures": ("size",)}, "measures='size': expected names among abm, alignment"),
         ({"multiplier_start": "zero"}, "multiplier_start='zero': expected one of ones, mup"),
         ({"steps": 0}, "steps=0: expected >= 1"),
@@ -361,6 +366,7 @@ def test_a_short_run_warms_up_for_half_of_it_at_most():
     ("sizes", "message"),
     [
         ({"norm": "max"}, "norm='max': expected one of rms, layer"),
+        ({"vocabulary": 4}, "vocabulary=4: expected at least the 8 tokens of data='markov:8'"),
         ({"width": "wide"}, "width='wide': expected an integer"),
         ({"kv_heads": -1}, "kv_heads=-1: expected >= 0"),
         ({"epsilon": float("nan")}, "epsilon=nan: expected a finite number"),
@@ -378,6 +384,36 @@ def test_the_table_shows_the_rms_of_matrices_alone(tmp_path: Path, settings):
     run = tiny(sizes={"width": 32, "hidden": 48}, steps=1, warmup=0, lr=1e-6, **settings)
     cells = course_table(train(run, tmp_path)).columns[-1]._cells
     assert {round(float(text), 3) for text in cells} == {0.02}
+
+
+def test_a_rescaling_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="rescaled='norm': expected to match the name of a matrix"):
+        set_up(tiny(rescaled="norm", rescale=2.0))
+
+
+def test_other_text_under_the_same_path_is_another_run(tmp_path: Path):
+    keys = []
+    for text in (b"a" * 2000, b"b" * 2000):
+        (tmp_path / "text").write_bytes(text)
+        find_source.cache_clear()
+        keys.append(tiny(data=str(tmp_path / "text")).key)
+    assert keys[0] != keys[1]
+
+
+def test_a_checkpoint_of_other_text_is_not_gone_on_from(tmp_path: Path, caplog, monkeypatch: pytest.MonkeyPatch):
+    train(tiny(), tmp_path, stop_after=3)
+    monkeypatch.setattr(find_source("markov:8"), "fingerprint", "other")
+    assert same(train(tiny()), train(tiny(), tmp_path))
+    assert "(data=markov:8 is another text now)" in caplog.text and "training starts over" in caplog.text
+
+
+def test_one_of_many_processes_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    sizes = [f"{k}={v}" for k, v in SIZES.items()]
+    settings = ["data=markov:8", "steps=2", "warmup=0", "batch=2", "length=8", "held_out=1", "evaluations=1"]
+    options = ["llama", "--runs", str(tmp_path), *(x for text in (*sizes, *settings) for x in ("--set", text))]
+    assert "held-out loss" in CliRunner().invoke(train_command, options).output
+    monkeypatch.setenv("RANK", "1")
+    assert CliRunner().invoke(train_command, options).output == ""
 
 
 def test_a_setting_that_is_given_twice_is_refused():

@@ -226,8 +226,8 @@ projector = Claim(
         ),
         contrast_scope(
             "vector-saves",
-            f"{SMALLER} and weight decay 4, √(η/λ) of the head lower by 1.5 decades: the final norm's scale saves "
-            "loss.",
+            f"{SMALLER} and weight decay 4, √(η/λ) of the head lower by 1.5 decades: learned norm scales, "
+            "the final norm's among them, save loss.",
             "projector",
             "vector-saves-low",
             holds=True,
@@ -287,8 +287,8 @@ clipping = Claim(
 
 symmetry = Claim(
     id="training-symmetry",
-    title="Weight decay stops the drift of multipliers along symmetries",
-    statement="Multipliers that the function does not depend on shrink under decay, and not without.",
+    title="Weight decay shrinks multipliers along a symmetry",
+    statement="Multipliers that the function does not depend on are smaller under strong decay than without any.",
     formula=r"f(\sigma a, b / \sigma) = f(a, b)",
     source=f"{PAPER_B}, light decay of multipliers",
     figures=MECHANISMS,
@@ -312,7 +312,7 @@ symmetry = Claim(
 
 conservation = Claim(
     id="training-conservation",
-    title="AdamW breaks the conservation law that SGD keeps nearly",
+    title="AdamW breaks the conservation law more than SGD does",
     statement="v_j² − Σ ‖w_j‖² of norm scales and their consumers, without decay, changes more under AdamW than SGD.",
     formula=r"\frac{|\Delta Q|}{|\Delta v^2|}_{\text{AdamW}} > \frac{|\Delta Q|}{|\Delta v^2|}_{\text{SGD}}",
     source=f"{PAPER_A}, conservation law, in real training",

@@ -4,8 +4,8 @@
 
 Every arm is trained twice for a few steps, in as many processes as are to share the experiments: the first time it is
 compiled, the second time is that of all later seeds.  A run then takes its set-up, its steps and its evaluations with
-whatever they measure; compiling counts once for every process.  What torch has compiled before it keeps on disk: an empty
-``TORCHINDUCTOR_CACHE_DIR`` measures that, too.  The machine should be idle: the load average is printed.
+whatever they measure; compiling counts once for every process.  What torch compiles it keeps on disk: with an empty
+``TORCHINDUCTOR_CACHE_DIR`` it is compiled anew.  The machine should be idle: the load average is printed.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -78,6 +79,9 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
     assert found is not None
     out.print()
     out.print(course_table(found))
+    if (least := found.attrs.get("least_loss", math.nan)) == least:
+        excess = float(found["held_out_loss"][-1]) - least
+        out.print(f"\nthe least possible loss is {least:.4f} nats per token; the last is {excess:.4f} above it")
     out.print(f"\n{runs / (run.key + '.nc')}")
 
 

@@ -39,6 +39,10 @@ class Source(ABC):
     fingerprint: str
     entropy: float | None = None
 
+    def least_loss(self, length: int) -> float | None:
+        """The least mean loss that is possible on batches of this length, in nats per token, where it is known."""
+        return None
+
     @abstractmethod
     def sequences(self, rng: np.random.Generator, count: int, length: int, held_out: bool) -> np.ndarray:
         """``count`` sequences of ``length`` tokens, ``(count, length)``."""
@@ -74,6 +78,8 @@ class Markov(Source):
     predictable.
     """
 
+    entropy: float
+
     def __init__(self, vocabulary: int = 32, concentration: float = 0.1, seed: int = 0) -> None:
         self.name, self.vocabulary = f"markov:{vocabulary}", vocabulary
         rng = np.random.default_rng([seed, vocabulary])
@@ -83,6 +89,12 @@ class Markov(Source):
         self.cumulative = self.law.cumsum(-1)
         self.entropy = float(-(self.stationary[..., None] * self.law * np.log(self.law)).sum())
         self.fingerprint = hashlib.sha256(self.law.tobytes()).hexdigest()[:16]
+
+    def least_loss(self, length: int) -> float:
+        """Above the entropy rate, as the first target of a sequence has one token before it instead of two."""
+        after_one = self.stationary / self.stationary.sum(1, keepdims=True)
+        first = -float((self.stationary * np.log(after_one)).sum())
+        return (first + (length - 1) * self.entropy) / length
 
     def sequences(self, rng: np.random.Generator, count: int, length: int, held_out: bool) -> np.ndarray:
         first = rng.choice(self.vocabulary**2, count, p=self.stationary.ravel())

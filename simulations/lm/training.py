@@ -276,6 +276,7 @@ class _Course:
         run, model = self.lab.run, self.lab.model
         entries = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
         kinds = [self.lab.groups.members[name].kind for name in self.names]
+        least = self.lab.source.least_loss(run.length)
         found = xarray.Dataset(
             {
                 "loss": ("step", self.loss, {"units": "nats/token"}),
@@ -292,6 +293,7 @@ class _Course:
             {
                 "data_fingerprint": self.lab.source.fingerprint,
                 "entropy": math.nan if self.lab.source.entropy is None else self.lab.source.entropy,
+                "least_loss": math.nan if least is None else least,
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "trained_parameters": sum(entries.values()),
             },

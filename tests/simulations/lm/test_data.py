@@ -41,6 +41,18 @@ def test_the_markov_source_has_its_transitions_and_entropy():
     assert abs(mean.mean() - source.entropy) < 4 * mean.std() / len(mean) ** 0.5
 
 
+def test_the_least_loss_is_that_of_the_source_s_own_probabilities():
+    source = Markov(4, concentration=0.5)
+    inputs, targets = source.batch(0, 0, 20_000, 3)
+    tokens = torch.cat([inputs, targets[:, -1:]], 1).numpy()
+    after_one = source.stationary / source.stationary.sum(1, keepdims=True)
+    first = np.log(after_one[tokens[:, 0], tokens[:, 1]])
+    later = np.log(source.law[tokens[:, :-2], tokens[:, 1:-1], tokens[:, 2:]])
+    loss = -(first + later.sum(1)) / 3
+    assert abs(loss.mean() - source.least_loss(3)) < 4 * loss.std() / len(loss) ** 0.5
+    assert source.least_loss(3) > source.entropy + 0.01
+
+
 def test_text_files_folders_and_token_files_are_read(tmp_path):
     (tmp_path / "text.txt").write_bytes(bytes(range(200)))
     one = find_source(str(tmp_path / "text.txt"))

@@ -56,7 +56,6 @@ SETTINGS: dict[str, Any] = {
     "axes.linewidth": 0.7,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "axes.formatter.use_mathtext": True,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6,
     "hatch.color": "#C08060",
@@ -101,15 +100,17 @@ def save(figure: Figure, out: Path, name: str) -> list[Path]:
 
     The bytes depend on the figure only: no date, fixed element names.  Raises OSError if the folder cannot be written.
     """
-    # Finding the layout takes longer than drawing, so it is found once; and `savefig` would draw everything twice.
+    # Finding the layout takes longer than drawing, so it is found once, by the canvas that draws next and has then
+    # measured every text; and `savefig` would draw everything twice.
+    figure.set_dpi(SETTINGS["savefig.dpi"])
+    pixels = FigureCanvasAgg(figure)
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.execute(figure)
     figure.set_layout_engine("none")
     svg, png = io.BytesIO(), io.BytesIO()
+    pixels.print_png(png, metadata={"Software": None})
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None, "Creator": None})
-    figure.set_dpi(SETTINGS["savefig.dpi"])
-    FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
     files = {out / f"{name}.svg": svg, out / f"{name}.png": png}
     out.mkdir(parents=True, exist_ok=True)
     for path, image in files.items():

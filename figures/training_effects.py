@@ -98,6 +98,7 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
     ax.set_xlabel(WORDS[quantity])
     if ax.get_xscale() == "linear":
         ax.locator_params(axis="x", nbins=5)
+        ax.ticklabel_format(axis="x", useMathText=True)
     ax.grid(visible=False, axis="y")
 
 

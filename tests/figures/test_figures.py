@@ -28,6 +28,7 @@ COARSE = {
     "decay-pumping": {"SAVED": np.array([50, 100])},
     "equilibrium": {"STEPS": 120},
     "growth-test": {"TRIALS": 8},
+    "law-of-balance": {"TIMES": np.linspace(0, 2, 20)},
     "norm-spread": {"RATES": (0.02, 0.05)},
     "predicted-norms": {"STEPS": 120},
 }

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
+import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_info
 
-from simulations.sweep import Sweep
+if TYPE_CHECKING:  # a second in every process
+    from simulations.sweep import Sweep
 
 
 def draw(seed: int) -> tuple[float, int]:
@@ -25,6 +30,34 @@ def fail(how: type[BaseException]) -> None:
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_two_processes(function: Callable[..., None], *arguments: Any) -> None:
+    """``function(*arguments)`` in two processes, told of each other as by torchrun; they must end well in 2 minutes.
+
+    They are forked from this one: to import all that they need would take most of the time.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=_as_by_torchrun, args=(r, port, function, arguments)) for r in range(2)]
+    try:
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(120)
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+def _as_by_torchrun(rank: int, port: int, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(1)  # those of the process it was forked from are not there
+    told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {name: str(value) for name, value in told.items()} | {"GLOO_SOCKET_IFNAME": "lo"}
+    function(*arguments)
 
 
 def dask_scheduler(port: int, allowed_failures: int) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ import torch
 import xarray
 from click.testing import CliRunner
 from torch._dynamo.utils import counters
+from workers import in_two_processes
 
 from scalevec_theory.schedules import SCHEDULES
 from simulations.lm import training
@@ -159,18 +157,8 @@ def test_parts_of_a_batch_add_up_to_it():
 
 
 def test_two_processes_train_as_one(tmp_path: Path):
-    settings = {f.name: getattr(tiny(), f.name) for f in fields(Run) if f.name != "architecture"}
-    script = (
-        "import sys, pathlib\nfrom simulations.lm.run import make_run\nfrom simulations.lm.training import train\n"
-        f"train(make_run('llama', {SIZES!r}, **{settings!r}), pathlib.Path(sys.argv[1]))\n"
-    )
-    (tmp_path / "script.py").write_text(script)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    subprocess.run(
-        [*command, str(tmp_path / "script.py"), str(tmp_path / "out")], env=environment, check=True, capture_output=True
-    )
-    one, two = train(tiny()), RunStore(tmp_path / "out").get(tiny().key)
+    in_two_processes(train, tiny(), tmp_path)
+    one, two = train(tiny()), RunStore(tmp_path).get(tiny().key)
     assert np.allclose(one["loss"], two["loss"], rtol=1e-4)
     assert np.allclose(one["rms"], two["rms"], rtol=1e-3)
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from distributed_worker import compare
+from workers import in_two_processes
 
-WORKER = Path(__file__).with_name("distributed_worker.py")
-REPOSITORY = Path(__file__).parents[3]
 ROUNDING = 1e-12
 
 
@@ -20,22 +16,7 @@ ROUNDING = 1e-12
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict:
     """What the first of the two processes found."""
     folder = tmp_path_factory.mktemp("distributed")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY), "GLOO_SOCKET_IFNAME": "lo"}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(folder / "meeting"), str(folder / f"{rank}.json")],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [worker.communicate(timeout=120)[1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(errors)
+    in_two_processes(compare, folder)
     return json.loads((folder / "0.json").read_text())
 
 

@@ -1,13 +1,9 @@
-"""One of two processes that train a small model, plain, data-parallel and sharded; writes its losses as JSON.
-
-Arguments: rank, file where the processes meet, file to write.
-"""
+"""What each of two processes does that train a small model, plain, data-parallel and sharded."""
 
 from __future__ import annotations
 
 import copy
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -82,7 +78,10 @@ def muon_difference(
     return {name: float((parts[name] - step).norm() / step.norm()) for name, step in whole.items()}
 
 
-def main(rank: int, meeting: str, out: Path) -> None:
+def compare(folder: Path) -> None:
+    """Write the losses and what else was found as JSON to the file ``RANK.json`` of a folder."""
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
     torch.manual_seed(0)
     model = Model().double()
     tokens = torch.randint(13, (2, 9))
@@ -92,7 +91,6 @@ def main(rank: int, meeting: str, out: Path) -> None:
     plain = copy.deepcopy(model)
     found["plain"] = train(plain, groups.rebind(plain), tokens)
 
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     parallel = DistributedDataParallel(copy.deepcopy(model))
     found["parallel"] = train(parallel, groups.rebind(parallel), own)
 
@@ -113,8 +111,4 @@ def main(rank: int, meeting: str, out: Path) -> None:
     except ValueError as error:
         found["scalar"] = str(error)
     dist.destroy_process_group()
-    out.write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    (folder / f"{rank}.json").write_text(json.dumps(found))

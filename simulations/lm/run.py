@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -286,6 +286,7 @@ def _adjusted(run: Run, groups: ParamGroups) -> list[dict[str, Any]]:
     return found
 
 
+@cache  # it takes a second, and every question about the design of an experiment asks it
 def widened(run: Run) -> Run:
     """The standard design with at least as many parameters as this run's, by the narrowest wider feed-forward."""
     target = sum(p.numel() for p in set_up(run).model.parameters() if p.requires_grad)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.special import ndtr, stdtrit
 
 from simulations.lm.contrast import CONFIDENCE
 from simulations.lm.model import count_parameters
@@ -107,6 +108,18 @@ def multiplier(compute: np.ndarray, base: np.ndarray, improved: np.ndarray, near
     return float(np.exp(np.mean(np.log((base - limit) / (improved - limit)) / exponent)))
 
 
+def interval(values: Sequence[float], seeds: int) -> tuple[float, float]:
+    """The bootstrap interval of values that were drawn again from so many seeds, two or more.
+
+    Its tails are such that for a mean it is Student's: the usual ones leave out that few seeds tell their own spread
+    badly, and hold 89% for eight (Hesterberg 2015, "What teachers should know about the bootstrap").
+    """
+    student = float(stdtrit(seeds - 1, (1 + CONFIDENCE) / 2))
+    tail = float(ndtr(-math.sqrt(seeds / (seeds - 1)) * student))
+    low, high = np.quantile(values, [tail, 1 - tail], method="nearest")
+    return float(low), float(high)
+
+
 def compute_multiplier(experiment: Experiment, outcome: Outcome, draws: int = DRAWS) -> Multiplier:
     """The multiplier of the mean losses, with a bootstrap interval over seeds, which are drawn in pairs.
 
@@ -125,10 +138,9 @@ def compute_multiplier(experiment: Experiment, outcome: Outcome, draws: int = DR
     drawn = [rng.integers(0, len(seeds), len(seeds)) for _ in range(draws)]
     law = fitted(compute, base.mean(1))
     values = [multiplier(compute, base[:, d].mean(1), improved[:, d].mean(1), law) for d in drawn]
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(values, [tail, 1 - tail], method="nearest")
+    low, high = interval(values, len(seeds))
     value = multiplier(compute, base.mean(1), improved.mean(1), law)
-    return Multiplier(value, float(low), float(high), compute, base.mean(1), *map(float, law))
+    return Multiplier(value, low, high, compute, base.mean(1), *map(float, law))
 
 
 def _losses(outcome: Outcome, arms: Sequence[str], seeds: Sequence[int]) -> np.ndarray:

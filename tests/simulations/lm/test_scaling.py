@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simulations.lm.contrast import estimated
 from simulations.lm.experiment import Outcome
 from simulations.lm.experiments import EXPERIMENTS
 from simulations.lm.model import count_parameters
-from simulations.lm.scaling import Scaling, compute_multiplier, fitted, multiplier
+from simulations.lm.scaling import Scaling, compute_multiplier, fitted, interval, multiplier
 
 COMPUTE = np.array([1e12, 4e12, 1.2e13, 5e13])
 SCALING = EXPERIMENTS["scaling"]
@@ -56,6 +57,14 @@ def test_intervals_find_an_effect_and_none():
     assert found.residual < 0.02 and np.ptp(found.law(found.compute)) > 0.2  # the law is the one that was planted
     noisy = compute_multiplier(SCALING, planted(1.5, 0.1), 30)
     assert noisy.high - noisy.low > 5 * (found.high - found.low)
+
+
+def test_the_bootstrap_interval_of_a_mean_is_student_s():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=8)
+    drawn = x[rng.integers(0, 8, (20_000, 8))].mean(1)
+    low, high = interval(drawn.tolist(), 8)
+    assert high - low == pytest.approx(estimated(x).high - estimated(x).low, rel=0.05)
 
 
 def test_the_experiment_grows_compute_with_size():

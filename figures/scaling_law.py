@@ -42,7 +42,7 @@ def scaling(ax: Axes, e: Experiment, outcome: Outcome) -> None:
     ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.yaxis.set_minor_formatter(StrMethodFormatter("{x:g}"))
     ax.xaxis.set_minor_formatter(NullFormatter())
-    paper = "" if e.scaling.paper is None else f"; the paper's: {e.scaling.paper:g}"
+    paper = "" if e.scaling.paper is None else f"\nthe paper's, at its scale: {e.scaling.paper:g}"
     ax.set_title(f"compute multiplier {found.value:.2f} ({found.low:.2f} to {found.high:.2f}){paper}")
     ax.legend()
 

@@ -13,15 +13,18 @@ from simulations.cli import main
 from simulations.new_claim import write_claim
 
 
-def test_claim_and_test_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+pytest_plugins = ["pytester"]
+
+
+def test_claim_and_test_run_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
+) -> None:
     assert write_claim("my-idea", tmp_path) == (tmp_path / "my_idea.py", tmp_path / "test_my_idea.py")
     (claim,) = claims_in_file(tmp_path / "my_idea.py").values()
     assert claim.id == "my-idea"
     assert {s.holds for s in claim.scopes} == {True, False}
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_idea.py"]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0 and "2 passed" in run.stdout, run.stdout + run.stderr
+    pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_my_idea.py").assert_outcomes(passed=2)
     checked = CliRunner().invoke(main, ["check", "my_idea.py", "--jobs", "1"])
     assert checked.exit_code == 0 and "1 confirmed, 1 refuted; all as expected" in checked.output, checked.output
 

@@ -12,13 +12,10 @@ from scalevec_theory.registry import claims_in_file
 from simulations.cli import main
 from simulations.new_claim import write_claim
 
-
 pytest_plugins = ["pytester"]
 
 
-def test_claim_and_test_run_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
-) -> None:
+def test_claim_and_test_run_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> None:
     assert write_claim("my-idea", tmp_path) == (tmp_path / "my_idea.py", tmp_path / "test_my_idea.py")
     (claim,) = claims_in_file(tmp_path / "my_idea.py").values()
     assert claim.id == "my-idea"

@@ -226,16 +226,22 @@ def course_table(found: xarray.Dataset) -> Table:
 
 
 def outcome_table(e: Experiment, outcome: Outcome) -> Table:
-    """Every contrast with its interval, beside what is asked of it and the paper's number."""
+    """Every contrast with its interval, beside what is asked of it and the paper's number; and with what chance a loss
+    lower by the experiment's threshold is seen, at the scatter that was found."""
     from rich.table import Table
 
+    from simulations.lm.contrast import power
+
+    asked = [c.name for c in e.contrasts if c.pair is not None and c.within == (0, math.inf)]
+    powers = [f"power at {e.threshold:g}"] if asked else []
     table = Table(box=None, pad_edge=False)
     for column in ("contrast", "of"):
         table.add_column(column)
-    for column in ("value", "95% interval", "asked", "seeds", "tokens to match", "paper"):
+    for column in ("value", "95% interval", "asked", "seeds", *powers, "tokens to match", "paper"):
         table.add_column(column, justify="right")
     for c in e.contrasts:
         found = outcome.estimate(c)
+        chance = power(e.threshold, found.stderr * found.seeds**0.5, found.seeds)
         share = "never" if found.efficiency != found.efficiency else f"{found.efficiency:.0%}"
         table.add_row(
             c.name,
@@ -244,6 +250,7 @@ def outcome_table(e: Experiment, outcome: Outcome) -> Table:
             f"[{found.low:+.4f}, {found.high:+.4f}]",
             c.question,
             str(found.seeds),
+            *(f"{chance:.2f}" if c.name in asked else "" for _ in powers),
             "" if c.pair is None else share,
             "" if c.paper is None else f"{c.paper:+.3f}",
         )

@@ -144,4 +144,6 @@ def decisive(seeds: int) -> float:
 def power(threshold: float, spread: float, seeds: int) -> float:
     """Chance that a true value ``threshold`` is decided to be above 0, by the noncentral law of Student, for a standard
     deviation ``spread`` between seeds."""
+    if spread == 0:
+        return float(threshold > 0)
     return 1 - float(nctdtr(seeds - 1, threshold / (spread / seeds**0.5), decisive(seeds)))

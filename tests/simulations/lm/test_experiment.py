@@ -184,6 +184,7 @@ def test_power_of_the_design_that_is_documented():
     }.items():  # fmt: skip
         assert power(threshold, spread, seeds) == pytest.approx(chance, abs=0.005)
     assert power(0.0, 0.003, 8) < 0.002
+    assert power(0.005, 0.0, 8) == 1
 
 
 def test_power_is_the_share_of_effects_that_are_decided():
@@ -271,7 +272,7 @@ def test_an_experiment_that_is_stopped_prints_stores_and_draws_what_it_has(tmp_p
         shown = CliRunner().invoke(command, [*options, *files, "--minutes", str(minutes)])
     assert shown.exit_code == 0, shown.output
     assert "2 of 3 seeds are finished in all arms; the same command goes on with the others" in shown.output
-    assert "slow − fast" in shown.output
+    assert "slow − fast" in shown.output and "power at 0.1" in shown.output
     assert stored(out / "brief.json").seeds == [0, 1]
     bands = (out / "brief.svg").read_text().count('id="FillBetween')
     assert bands == 3 and (out / "brief.png").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from scalevec_theory import testing
 from scalevec_theory.claim import Margin, Scope
 from scalevec_theory.flow import gradient_flow
 from scalevec_theory.losses import CrossEntropy, LeastSquares
-from scalevec_theory.parametrizations import DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
+from scalevec_theory.parametrizations import BUILT_IN, DUAL_SCALE, INPUT_SCALE, PLAIN, Parametrization
 from scalevec_theory.problems import Problems, ProblemSpace, Real
 from scalevec_theory.registry import find_scopes
 from scalevec_theory.scopes import conserved, grows_like
@@ -207,6 +207,21 @@ def test_a_start_of_any_parametrization_flows_down_any_loss(data: st.DataObject)
     parametrization, loss = data.draw(testing.parametrizations()), data.draw(testing.losses(c=2, d=3))
     flow = gradient_flow(parametrization, loss, data.draw(testing.starts(parametrization, c=2, d=3)), [0.0, 0.1])
     assert bool(flow.converged.all()) and bool((flow.loss[:, 1] <= flow.loss[:, 0]).all())
+
+
+@pytest.mark.parametrize("parametrization", BUILT_IN.values(), ids=BUILT_IN.keys())
+def test_every_built_in_parametrization_is_drawn(parametrization: Parametrization) -> None:
+    find(testing.parametrizations(), lambda drawn: drawn is parametrization)
+
+
+@pytest.mark.parametrize("kind", [LeastSquares, CrossEntropy])
+def test_every_kind_of_loss_is_drawn(kind: type) -> None:
+    find(testing.losses(c=1, d=1), lambda loss: isinstance(loss, kind))
+
+
+def test_a_start_away_from_zero_can_be_asked_for() -> None:
+    with pytest.raises(AssertionError, match="zero_start=False"):
+        testing.assert_dominates(INPUT_SCALE, PLAIN, inputs="uncorrelated", zero_start=False, budget=500)
 
 
 @given(testing.parametrizations(), testing.losses(c=2, d=3))

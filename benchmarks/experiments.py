@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from scalevec_theory.flow import nearest_names
 from simulations.lm.experiments import EXPERIMENTS
 from simulations.parallel import Call, cores, run_parallel
 
@@ -54,6 +55,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12, help="steps that are timed")
     parser.add_argument("--jobs", type=int, default=cores(), help="processes that share the experiments")
     a = parser.parse_args()
+    for name in a.experiments:
+        if name not in EXPERIMENTS:
+            parser.error(f"{name}: no such experiment; {nearest_names(name, list(EXPERIMENTS))}")
+    if a.jobs < 1 or a.steps < 3:
+        parser.error(f"--jobs {a.jobs} --steps {a.steps}: expected >= 1 and >= 3")
     todo = [(name, arm) for name in a.experiments for arm in EXPERIMENTS[name].arms]
     print(f"{len(todo)} arms, {a.jobs} processes; load average {os.getloadavg()[0]:.2f}", flush=True)
     costs: dict[tuple[str, str], Cost] = {}

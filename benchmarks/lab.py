@@ -122,6 +122,11 @@ def main() -> None:
     a = parser.parse_args()
     sizes = {"width": a.width, "layers": a.layers, "heads": 4, "hidden": a.width // 6 * 16, "length": a.length}
     settings = {"batch": a.batch, "length": a.length}
+    try:
+        for family in a.families:
+            make_run(family, sizes, **settings)
+    except ValueError as error:
+        parser.error(str(error))
     print(f"width {a.width}, {a.layers} layers, {a.batch} x {a.length} tokens, {torch.get_num_threads()} threads")
     print(f"{'family':28}{'tokens/s':>10}{'transformers':>14}{'ratio':>7}{'by CPU':>8}{'range':>7}{'memory':>8}")
     for family in a.families:

@@ -35,6 +35,14 @@ COARSE = {
 """Sizes at which the slowest figures are drawn here: the same code, to shorter runs."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_pixels():
+    """At the resolution of the SVG both pictures of a figure are laid out and set in type alike, and that once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(style.SETTINGS, "savefig.dpi", 72)
+        yield
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """Every figure drawn once: its files by name, and the CPU seconds of all."""

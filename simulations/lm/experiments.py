@@ -4,7 +4,7 @@ The number of seeds came from a first look at 3,000 steps, in which paired diffe
 between seeds: eight seeds decide the threshold of 0.005 then with a chance of 0.60.  At the 400 steps that are run they
 scatter by 0.013: the threshold is decided with a chance of 0.01 only, 0.02 with one in two, and 0.03 with 0.91.
 
-Hence `short-…`, 400 steps of models of width 32 and two layers.  In a first look at six seeds that no design uses paired
+Hence `short-…`: 400 steps at width 32 and two layers.  In a first look at six seeds that no design uses paired
 differences scattered by 0.0096 (no learned scales), 0.0057 (scalar multipliers) and 0.0025 (HG): 24 seeds decide the
 threshold then with a chance of 0.24, 0.81 and 1.00.
 """

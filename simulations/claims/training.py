@@ -24,6 +24,7 @@ AT_OUTPUT_SIZES = "DNP's scales starting at the output sizes it finds"
 STARTED = f"under AdamW at learning rate 0.003, {AT_OUTPUT_SIZES}"
 HALF = "At width 64 and 4 layers, after 0.4 million bytes of program text"
 SIZES = "In batches of 2,048 bytes of program text, at 4 layers and width"
+SHORT = "At width 32 and 2 layers, after 400 steps of 1,024 bytes of program text"
 SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
 
 _removal = partial(contrast_scope, experiment="removal", holds=True)
@@ -194,17 +195,40 @@ norms = Claim(
 
 multipliers = Claim(
     id="training-multipliers",
-    title="Learned multipliers lower the loss under Muon",
-    statement="With Muon on hidden matrices, scalar as well as vector multipliers lower the final loss.",
+    title="Learned multipliers lower the loss",
+    statement="Scalar as well as vector multipliers lower the final loss, with Muon on hidden matrices and, of small "
+    "models, under AdamW.",
     formula=r"L_{\text{none}} > L_{\text{scalar}}, L_{\text{vector}}",
-    source=f"{PAPER_B}, gains of multipliers under Muon",
+    source=f"{PAPER_B}, gains of multipliers under AdamW and under Muon",
     figures=(*FIGURES, "training-curves"),
     scopes=(
         contrast_scope(
-            "muon-scalar", f"{LARGER}, under Muon: a scalar for each matrix.", "multipliers", "muon-scalar", holds=True
+            "muon-scalar",
+            f"{LARGER}, under Muon at learning rate 0.003: a scalar for each matrix.",
+            "multipliers",
+            "muon-scalar",
+            holds=True,
         ),
         contrast_scope(
-            "muon-vector", f"{LARGER}, under Muon: rows and columns.", "multipliers", "muon-vector", holds=True
+            "muon-vector",
+            f"{LARGER}, under Muon at learning rate 0.003: rows and columns.",
+            "multipliers",
+            "muon-vector",
+            holds=True,
+        ),
+        contrast_scope(
+            "adamw-scalar",
+            f"{SHORT}, under AdamW at learning rate 0.003: a scalar for each matrix.",
+            "short-multipliers",
+            "scalar",
+            holds=True,
+        ),
+        contrast_scope(
+            "adamw-vector",
+            f"{SHORT}, under AdamW at learning rate 0.003: rows and columns.",
+            "short-multipliers",
+            "vector",
+            holds=True,
         ),
     ),
 )

@@ -1,6 +1,8 @@
 # Two commands: `make reproduce` and `make test`.  PYTHON=... chooses the interpreter (3.11 or newer).
 PYTHON ?= python3
 BIN := .venv/bin
+# Some fifty processes read the same sources: they are compiled once, also where Python is told to keep nothing compiled.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: reproduce docs gpu test clean
 

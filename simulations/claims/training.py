@@ -25,11 +25,13 @@ STARTED = f"under AdamW at learning rate 0.003, {AT_OUTPUT_SIZES}"
 HALF = "At width 64 and 4 layers, after 0.4 million bytes of program text"
 SIZES = "In batches of 2,048 bytes of program text, at 4 layers and width"
 SHORT = "At width 32 and 2 layers, after 400 steps of 1,024 bytes of program text"
+SHORT_STARTED = f"{SHORT}, {STARTED}"
 SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
 
 _removal = partial(contrast_scope, experiment="removal", holds=True)
 _decay = partial(contrast_scope, experiment="iwd", within=LITTLE, holds=True)
 _ladder = partial(contrast_scope, experiment="ladder")
+_short_ladder = partial(contrast_scope, experiment="short-ladder")
 _placement = partial(contrast_scope, experiment="placement")
 _unified = partial(contrast_scope, experiment="unified")
 _scaling = partial(contrast_scope, experiment="scaling")
@@ -46,6 +48,7 @@ removal = Claim(
     scopes=(
         _removal("shared-lr", f"{LARGER}, at the learning rate that was best for both of three.", contrast="shared-lr"),
         _removal("half-lr", f"{LARGER}, at half that learning rate.", contrast="half-lr"),
+        _short_ladder("short", f"{SHORT}, at learning rate 0.003.", contrast="removal", holds=True),
     ),
 )
 
@@ -101,6 +104,22 @@ ladder = Claim(
             "unified",
             f"{LARGER}, {STARTED}: HG, DNP, OR and individual decay together lower the final loss.",
             contrast="unified",
+            holds=False,
+        ),
+        _short_ladder("short-hg", f"{SHORT}, under AdamW: HG lowers the final loss.", contrast="hg", holds=True),
+        _short_ladder(
+            "short-dp", f"{SHORT}, under AdamW: DP on top of HG lowers the final loss.", contrast="dp", holds=True
+        ),
+        _short_ladder(
+            "short-dnp", f"{SHORT_STARTED}: DNP on top of HG lowers the final loss.", contrast="dnp", holds=False
+        ),
+        _short_ladder(
+            "short-er", f"{SHORT_STARTED}: ER on top of HG and DNP lowers the final loss.", contrast="er", holds=True
+        ),
+        _short_ladder(
+            "short-iwd",
+            f"{SHORT_STARTED}: individual decay on top of HG, DNP and OR lowers the final loss.",
+            contrast="iwd",
             holds=False,
         ),
         _ladder(

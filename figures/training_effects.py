@@ -25,7 +25,7 @@ from simulations.lm.mechanisms import PAPER_A, PAPER_B
 
 PAPER: dict[str, Any] = {"marker": "D", "color": style.ORANGE, "markersize": 4.5, "linestyle": "none"}
 ASKED = "#E9EFF3"
-OUTLYING = 20
+OUTLYING = 8
 """Times the median size from which on an effect outlies the others."""
 
 LOSSES = ("difference of held-out losses", "combination of held-out losses")

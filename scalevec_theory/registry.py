@@ -14,9 +14,10 @@ import pkgutil
 import sys
 from collections.abc import Iterable
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from scalevec_theory.claim import Claim, Scope
 
@@ -77,6 +78,13 @@ def defining_module(claim_id: str) -> str:
     return _installed()[claim_id][1]
 
 
+class _SourceLoader(SourceFileLoader):
+    """Compiles the text of today: what Python keeps compiled may be of one as long and of the same second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def module_in_file(path: str | Path) -> ModuleType:
     """Run a Python file as a module of its own.
 
@@ -88,13 +96,14 @@ def module_in_file(path: str | Path) -> ModuleType:
     if not path.is_file():
         raise BrokenClaimFile(f"{path}: no such file")
     name = f"_claims_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader) if path.suffix == ".py" else None
+    if spec is None:
         raise BrokenClaimFile(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a claim file may raise anything, SystemExit included

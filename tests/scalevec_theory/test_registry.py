@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -9,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from scalevec_theory import registry
-from scalevec_theory.registry import BrokenClaimFile, UnknownName, claims_in_file, find_scopes, installed_claims, scope
+from scalevec_theory.registry import (
+    BrokenClaimFile,
+    UnknownName,
+    claims_in_file,
+    find_scopes,
+    installed_claims,
+    module_in_file,
+    scope,
+)
 
 GOOD = """
 from scalevec_theory.claim import Claim, Margin, Scope
@@ -130,3 +139,13 @@ def test_a_broken_claim_package_is_named(
 def test_a_missing_claim_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BrokenClaimFile, match="no such"):
         claims_in_file(tmp_path / "none.py")
+
+
+def test_a_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine.py"
+    for text in ("x = 1\n", "x = 2\n"):
+        path.write_text(text)
+        os.utime(path, (1, 1))
+        assert module_in_file(path).x == int(text[4])
+    assert os.listdir(tmp_path) == ["mine.py"]

@@ -330,6 +330,7 @@ def test_numbers_of_the_papers_stand_where_the_papers_have_them():
         ("removal", "shared-lr"): 0.028, ("removal", "own-lr"): 0.015, ("ladder", "unified"): 0.033,
         ("unified", "muon"): 0.015, ("unified", "wsd"): 0.015, ("unified", "moe"): 0.02,
         ("large", "removal"): 0.028, ("large", "unified"): 0.033,
+        ("short-ladder", "removal"): 0.028, ("short-ladder", "unified"): 0.033,
     }  # fmt: skip
 
 

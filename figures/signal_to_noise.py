@@ -79,7 +79,7 @@ def _gain(ax: Axes, data: dict[str, np.ndarray]) -> None:
 def _departure(ax: Axes, data: dict[str, np.ndarray]) -> None:
     ratio = np.logspace(-1, 3, 200)
     rho = torch.from_numpy(ratio) * threshold(STEP, DECAY)
-    ax.plot(ratio, departure(rho, STEP, DECAY), **style.PREDICTED)
+    ax.plot(ratio, departure(rho, threshold(STEP, DECAY)), **style.PREDICTED)
     ax.plot(RATIOS, data["departure"], "o", color=style.BLUE)
     ax.axvline(1, color=style.GREY, linewidth=0.8, linestyle=":")
     style.label(ax, "$ρ = 1$", 1 / threshold(STEP, DECAY), 1.2, 4, 0, color=style.GREY)

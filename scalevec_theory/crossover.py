@@ -33,12 +33,36 @@ def threshold(step: float, decay: float, persistence: float = math.inf) -> float
     return math.sqrt((step * decay + 1 / persistence) / 2)
 
 
-def departure(snr: Tensor, step: float, decay: float, persistence: float = math.inf) -> Tensor:
-    """E[w²] over its value η/2λ on noise alone, (1 + (ρ/ρ*)²) / (1 + ρ²), at signal-to-noise ρ ``snr``.
+def threshold_after(steps: Tensor, retain: Tensor) -> Tensor:
+    """ρ* after each of T steps of a schedule, for a constant signal and a parameter that starts at 0.
+
+    ``steps`` are the step sizes η_k and ``retain`` what decay leaves at each, 1 − η_k λ_k; both, and the result,
+    ``(T,)``.  Of update k there is left c_k = η_k Π_{j>k} retain_j: a signal adds up to Σ c_k, noise to √(Σ c_k²), and
+    ρ* is the latter over the former.  It is 1 after one step and tends to `threshold` where the step is constant.
+
+    Raises
+    ------
+    ValueError : a first step that is not above 0, or shapes that differ.
+    """
+    if steps.ndim != 1 or steps.shape != retain.shape or not (len(steps) and steps[0] > 0):
+        raise ValueError(
+            f"steps {tuple(steps.shape)}, retain {tuple(retain.shape)}: expected one length of 1 or more, and a first "
+            "step > 0"
+        )
+    signal = noise = torch.zeros((), dtype=torch.float64)
+    found = []
+    for step, kept in zip(steps.double(), retain.double(), strict=True):
+        signal, noise = kept * signal + step, kept**2 * noise + step**2
+        found.append(noise.sqrt() / signal)
+    return torch.stack(found)
+
+
+def departure(snr: Tensor, crossover: float) -> Tensor:
+    """E[w²] over its value on noise alone, (1 + (ρ/ρ*)²) / (1 + ρ²), at signal-to-noise ρ ``snr``, ρ* ``crossover``.
 
     A fluctuating signal is Gaussian with rms ρσ and autocorrelation e^{−k/τ}.
     """
-    return (1 + (snr / threshold(step, decay, persistence)) ** 2) / (1 + snr**2)
+    return (1 + (snr / crossover) ** 2) / (1 + snr**2)
 
 
 def sign_departure(snr: Tensor, step: float, decay: float) -> Tensor:

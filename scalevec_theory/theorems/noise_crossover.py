@@ -153,7 +153,7 @@ SIGN_MULTIPLES = (4.0, 8.0)
 
 
 def _adam(ratios: Tensor) -> Tensor:
-    return departure(ratios, STEP, DECAY)
+    return departure(ratios, threshold(STEP, DECAY))
 
 
 def _only_above_one(ratios: Tensor) -> Tensor:
@@ -207,7 +207,7 @@ def _fluctuating(name: str, persistence_matters: bool) -> Callable[[Setting], li
         _, square = simulate(adamw(FLUCTUATING, DECAY, beta1=0.0), gradient, start, 1000, 600)
         square = pairs(square) / equilibrium_rms(FLUCTUATING, DECAY) ** 2
         tau = persistence.tolist() if persistence_matters else [math.inf] * len(rho)
-        expected = [departure(r, FLUCTUATING, DECAY, t) - 1 for r, t in zip(rho, tau, strict=True)]
+        expected = [departure(r, threshold(FLUCTUATING, DECAY, t)) - 1 for r, t in zip(rho, tau, strict=True)]
         ratio = (square[:, :-1] - square[:, -1:]) / torch.stack(expected)
         return [agreement(ratio, 0.1, setting, f"{CLAIM}:{name}", "excess at ρ* for τ = 10, 100, 300, 1/(ηλ) = 100")]
 

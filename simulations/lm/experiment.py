@@ -46,7 +46,10 @@ class Experiment:
     contrasts : what is compared.
     threshold : the smallest value that would matter; of a loss in nats per token.
     scaling : which arms a scaling law is fitted to, if any.
-    steps, seeds : by effort, (quick, standard, full).  No run is added after a look at the result.
+    shown : beginnings of the names of metrics that are kept for figures, beside those of the contrasts.
+    steps, seeds : by effort, (quick, standard, full).  No run is added after a look at the result: a question that is
+        asked again is asked of other seeds.
+    first_seed : those after it in order are the others.
     on_request : whether it is run only when it is named, being too large for processors.
     """
 
@@ -62,6 +65,8 @@ class Experiment:
     sizes: Mapping[str, Any]
     settings: Mapping[str, Any]
     scaling: Scaling | None = None
+    shown: tuple[str, ...] = ()
+    first_seed: int = 0
     on_request: bool = False
 
     def __post_init__(self) -> None:
@@ -96,12 +101,13 @@ class Experiment:
 
     def design(self, effort: str) -> str:
         """A hash of every setting of every run: outcomes of one design answer the same question."""
-        keys = {arm: self.run(arm, 0, effort).key for arm in self.arms}
+        keys = {arm: self.run(arm, self.first_seed, effort).key for arm in self.arms}
         return key_of({"runs": keys, "seeds": self.seeds[EFFORTS.index(effort)]})
 
     def runs(self, effort: str) -> list[tuple[str, int]]:
         """Arms and seeds, seed by seed, so that whatever is finished is paired."""
-        return [(arm, seed) for seed in range(self.seeds[EFFORTS.index(effort)]) for arm in self.arms]
+        after = self.first_seed + self.seeds[EFFORTS.index(effort)]
+        return [(arm, seed) for seed in range(self.first_seed, after) for arm in self.arms]
 
 
 @dataclass(frozen=True)
@@ -216,14 +222,14 @@ def gathered(
     """The outcome of finished runs, numbers to six digits."""
     steps: dict[str, list[int]] = {}
     curves: dict[str, dict[int, list[float]]] = {arm: {} for arm in experiment.arms}
-    metrics: dict[str, dict[str, dict[int, list[float]]]] = {
-        c.metric: {arm: {} for arm in experiment.arms} for c in experiment.contrasts if c.metric != LOSS
-    }
+    asked = [c.metric for c in experiment.contrasts if c.metric != LOSS]
+    metrics: dict[str, dict[str, dict[int, list[float]]]] = {m: {arm: {} for arm in experiment.arms} for m in asked}
     for (arm, seed), dataset in zip(todo, found, strict=True):
         steps[arm] = [int(s) for s in dataset["evaluated"]]
         curves[arm][seed] = rounded(dataset["held_out_loss"])
-        for metric, of in metrics.items():
-            if "quantity" in dataset.coords and metric in dataset["quantity"]:
+        for metric in dataset["quantity"].values.tolist() if "quantity" in dataset.coords else []:
+            if metric in metrics or metric.startswith(experiment.shown):
+                of = metrics.setdefault(metric, {arm: {} for arm in experiment.arms})
                 of[arm][seed] = rounded(dataset["measured"].sel(quantity=metric))
     texts: dict[str, str] = {}
     for d in found:

@@ -1,12 +1,10 @@
 """The experiments, each settled before it was run.
 
-The number of seeds came from a first look at 3,000 steps, in which paired differences scattered by about 0.003 nats
-between seeds: eight seeds decide the threshold of 0.005 then with a chance of 0.60.  At the 400 steps that are run they
-scatter by 0.013: the threshold is decided with a chance of 0.01 only, 0.02 with one in two, and 0.03 with 0.91.
-
-Hence `short-…`: 400 steps at width 32 and two layers.  In a first look at six seeds that no design uses paired
-differences scattered by 0.0096 (no learned scales), 0.0057 (scalar multipliers) and 0.0025 (HG): 24 seeds decide the
-threshold then with a chance of 0.24, 0.81 and 1.00.
+Two sizes.  ``ladder``, ``placement`` and ``scaling`` train models of width 64 and four layers, whose paired differences
+scatter by 0.013 nats between seeds: eight seeds decide the threshold of 0.005 with a chance of 0.01 only, 0.02 with one
+in two, and 0.03 with 0.91.  The others take 400 steps at width 32 and two layers: in a first look at six seeds that no
+design uses paired differences scattered by 0.0096 (no learned scales), 0.0057 (scalar multipliers) and 0.0025 (HG), so
+that 24 seeds decide the threshold with a chance of 0.24, 0.81 and 1.00, and twelve 0.02 with one of 0.99 at the largest.
 """
 
 from __future__ import annotations
@@ -33,28 +31,18 @@ GROWTH = {32: 0.14, 48: 0.3, 64: 0.5, 96: 1.07}
 """Widths, and steps as a share of the others' such that every size reads about 1.8 tokens for each parameter."""
 
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "muon": {"optimizer": "muon"},
-    "wsd": {"schedule": "wsd"},
-    "moe": {"family": "moe", "sizes": {"hidden": 88}, "compile": False},
-    "moe-muon": {"family": "moe", "sizes": {"hidden": 88}, "compile": False, "optimizer": "muon"},
+    "-".join((family, optimizer, schedule)): {**model, "optimizer": optimizer, "schedule": schedule}
+    for family, model in {"dense": {}, "moe": {"family": "moe", "sizes": {"hidden": 44}}}.items()
+    for optimizer in ("adamw", "muon")
+    for schedule in ("cosine", "wsd")
 }
+_PAPER_GAINS = {"dense-muon-cosine": 0.015, "dense-adamw-wsd": 0.015, "moe-adamw-cosine": 0.02}
 _DESIGNS: Mapping[str, Mapping[str, Any]] = {"standard": {"scales": "none"}, "unified": {"design": UNIFIED}}
 
 _experiment = partial(Experiment, threshold=0.005, steps=(6, 100, 400), seeds=(2, 4, 8), sizes=SIZES, settings=SETTINGS)
 _short = partial(_experiment, sizes=SHORT_SIZES, settings=SHORT_SETTINGS, seeds=(2, 4, 24))
-_IWD: Mapping[str, Mapping[str, Any]] = {
-    "input": {"scales": "iwd"},
-    "none": {"scales": "none"},
-    "all": {"scales": "all"},
-    "output": {"scales": "output"},
-}
-_IWD_CONTRASTS = (
-    difference("input-decay", "none", "input"),
-    difference("output-decay", "output", "none"),
-    difference("iwd-against-all", "all", "input"),
-    difference("iwd-against-opposite", "output", "input"),
-)
 _LADDER: Mapping[str, Mapping[str, Any]] = {
+    "without": {"design": "none"},
     "standard": {"scales": "none"},
     "hg": {"scales": "none", "design": "HG"},
     "hg-dp": {"scales": "none", "design": "HG+DP"},
@@ -63,59 +51,52 @@ _LADDER: Mapping[str, Mapping[str, Any]] = {
     "hg-dnp-er": {"scales": "none", "design": "HG+DNP+ER"},
     "unified": {"design": UNIFIED},
 }
-_RUNGS = (
-    difference("hg", "standard", "hg"),
-    difference("dp", "hg", "hg-dp"),
-    difference("dnp", "hg", "hg-dnp"),
-    difference("or", "hg-dnp", "hg-dnp-or"),
-    difference("er", "hg-dnp", "hg-dnp-er"),
-    difference("iwd", "hg-dnp-or", "unified"),
-)
+_MULTIPLIERS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "scalar": {"multipliers": "scalar"},
+    "vector": {"multipliers": "row+column"},
+}
+_MULTIPLIER_CONTRASTS = (difference("scalar", "none", "scalar"), difference("vector", "none", "vector"))
 _ALL = (
-    _experiment(
+    # The rate in the middle was the best of 0.0015, 0.003, …, 0.024 for both in a first look at two seeds of no design.
+    _short(
         "removal",
-        "Do learned norm scales lower the final loss, at a shared learning rate and at each model's own best?",
+        "Do learned norm scales lower the final loss at the learning rate that is best for both models, at half and at "
+        "double that rate?",
         PAPER_A,
         "llama",
         {
-            "with": {"scales": "none"},
-            "without": {"design": "none"},
-            "with-half-lr": {"scales": "none", "lr": 1.5e-3},
-            "without-half-lr": {"design": "none", "lr": 1.5e-3},
-            "with-double-lr": {"scales": "none", "lr": 6e-3},
-            "without-double-lr": {"design": "none", "lr": 6e-3},
+            f"{name}{rate}": {**changes, "lr": lr}
+            for rate, lr in {"": 1.2e-2, "-half-lr": 6e-3, "-double-lr": 2.4e-2}.items()
+            for name, changes in {"with": {"scales": "none"}, "without": {"design": "none"}}.items()
         },
         (
-            difference("shared-lr", "without", "with", 0.028),
-            # Added after the runs, which found the shared rate to be the best of the three for both.
             difference("own-lr", "without", "with", 0.015),
             difference("half-lr", "without-half-lr", "with-half-lr"),
             difference("double-lr", "without-double-lr", "with-double-lr"),
         ),
+        seeds=(2, 4, 12),
     ),
-    _experiment(
+    _short(
         "iwd",
         "On a model with input and output norms, which norm scales should decay?",
         PAPER_A,
         "gemma",
-        _IWD,
-        _IWD_CONTRASTS,
-    ),
-    # At the decay of the others 1/(ηλ) is 3,333 steps, eight times a run; here it is 333, and a run lasts 2.4 of it.
-    _experiment(
-        "horizon",
-        "Does decay of the input norms' scales lower the loss once it has had the time to act?",
-        PAPER_A,
-        "gemma",
         {
-            "input": {"scales": "iwd", "weight_decay": 1.0, "stretch": 2},
-            "none": {"scales": "none", "weight_decay": 1.0, "stretch": 2},
+            "input": {"scales": "iwd"},
+            "none": {"scales": "none"},
+            "all": {"scales": "all"},
+            "output": {"scales": "output"},
         },
-        (difference("input-decay", "none", "input"),),
-        seeds=(2, 3, 6),
+        (
+            difference("input-decay", "none", "input"),
+            difference("output-decay", "output", "none"),
+            difference("iwd-against-all", "all", "input"),
+            difference("iwd-against-opposite", "output", "input"),
+        ),
     ),
-    # The same question over 40 times 1/(ηλ) at a decay of 1, and over 4 times at that of the others, on a model small
-    # enough for 4,000 steps; the learning rate is constant to 4/5 of them.  A first look at one seed preceded it.
+    # At the decay of the others 1/(ηλ) is 3,333 steps, eight times a run.  Here a run lasts 40 times 1/(ηλ) at a decay of
+    # 1, and 4 times at that of the others; the learning rate is constant to 4/5 of it.  A first look at one seed preceded.
     _experiment(
         "long-horizon",
         "Does the sign of what decay of the input norms' scales does turn in a training of many times 1/(ηλ)?",
@@ -138,14 +119,36 @@ _ALL = (
     ),
     _experiment(
         "ladder",
-        "What does each design of the scale vectors add: one per branch, on both sides, reparametrised, decayed?",
+        "What do learned scales add, and one vector per branch, a norm between two of them, all designs together?",
         PAPER_A,
         "llama",
-        {**_LADDER, "wider": {"widened": "unified", "scales": "none"}},
+        {
+            **{arm: _LADDER[arm] for arm in ("without", "standard", "hg", "hg-dnp", "unified")},
+            "wider": {"widened": "unified", "scales": "none"},
+        },
         (
-            *_RUNGS,
+            difference("removal", "without", "standard", 0.028),
+            difference("hg", "standard", "hg"),
+            difference("dnp", "hg", "hg-dnp"),
             difference("unified", "standard", "unified", 0.033),
             difference("equal-parameters", "wider", "unified"),
+        ),
+    ),
+    _short(
+        "short-ladder",
+        "What do learned scales, and each design of them, add to many short runs of small models?",
+        PAPER_A,
+        "llama",
+        _LADDER,
+        (
+            difference("removal", "without", "standard", 0.028),
+            difference("hg", "standard", "hg"),
+            difference("dp", "hg", "hg-dp"),
+            difference("dnp", "hg", "hg-dnp"),
+            difference("or", "hg-dnp", "hg-dnp-or"),
+            difference("er", "hg-dnp", "hg-dnp-er"),
+            difference("iwd", "hg-dnp-or", "unified"),
+            difference("unified", "standard", "unified", 0.033),
         ),
     ),
     # In the ladder DNP cost loss under AdamW, whose steps turn a matrix whose size the norm takes out by η/rms(W).
@@ -167,73 +170,38 @@ _ALL = (
         ),
         seeds=(2, 4, 6),
     ),
-    _experiment(
+    _short(
         "multipliers",
-        "Do learned multipliers lower the loss, under AdamW and under Muon?",
+        "Do learned multipliers lower the loss under AdamW?",
         PAPER_B,
         "llama",
-        {
-            "adamw": {},
-            "adamw-scalar": {"multipliers": "scalar"},
-            "adamw-vector": {"multipliers": "row+column"},
-            "muon": {"optimizer": "muon"},
-            "muon-scalar": {"optimizer": "muon", "multipliers": "scalar"},
-            "muon-vector": {"optimizer": "muon", "multipliers": "row+column"},
-        },
-        (
-            difference("adamw-scalar", "adamw", "adamw-scalar"),
-            difference("adamw-vector", "adamw", "adamw-vector"),
-            difference("muon-scalar", "muon", "muon-scalar"),
-            difference("muon-vector", "muon", "muon-vector"),
-        ),
-        settings={**SETTINGS, "clip_multipliers": False},
-    ),
-    _short(
-        "short-ladder",
-        "What do learned scales, and each design of them, add to many short runs of small models?",
-        PAPER_A,
-        "llama",
-        {"without": {"design": "none"}, **_LADDER},
-        (
-            difference("removal", "without", "standard", 0.028),
-            *_RUNGS,
-            difference("unified", "standard", "unified", 0.033),
-        ),
-    ),
-    _short(
-        "short-iwd",
-        "Which norm scales should decay, in many short runs of small models with input and output norms?",
-        PAPER_A,
-        "gemma",
-        _IWD,
-        _IWD_CONTRASTS,
-    ),
-    _short(
-        "short-multipliers",
-        "Do learned multipliers lower the loss of many short runs of small models, under AdamW?",
-        PAPER_B,
-        "llama",
-        {"none": {}, "scalar": {"multipliers": "scalar"}, "vector": {"multipliers": "row+column"}},
-        (difference("scalar", "none", "scalar"), difference("vector", "none", "vector")),
+        _MULTIPLIERS,
+        _MULTIPLIER_CONTRASTS,
         settings={**SHORT_SETTINGS, "clip_multipliers": False},
     ),
-    _experiment(
+    _short(
+        "multipliers-muon",
+        "Do learned multipliers lower the loss under Muon?",
+        PAPER_B,
+        "llama",
+        _MULTIPLIERS,
+        _MULTIPLIER_CONTRASTS,
+        seeds=(2, 4, 12),
+        settings={**SHORT_SETTINGS, "clip_multipliers": False, "optimizer": "muon"},
+    ),
+    _short(
         "unified",
-        "Does the unified design lower the loss under Muon, with a WSD schedule, and on a mixture of experts?",
+        "Does the unified design lower the loss of dense models and of mixtures of experts, under AdamW and Muon, with "
+        "a cosine and with a WSD schedule?",
         PAPER_A,
         "llama",
         {
-            f"{setting}-{design}": {**changes, **chosen, "stretch": 0.5}
+            f"{setting}-{design}": {**changes, **chosen}
             for setting, changes in _SETTINGS.items()
             for design, chosen in _DESIGNS.items()
         },
-        (
-            difference("muon", "muon-standard", "muon-unified", 0.015),
-            difference("wsd", "wsd-standard", "wsd-unified", 0.015),
-            difference("moe", "moe-standard", "moe-unified", 0.02),
-            difference("moe-muon", "moe-muon-standard", "moe-muon-unified"),
-        ),
-        seeds=(2, 4, 6),
+        tuple(difference(s, f"{s}-standard", f"{s}-unified", _PAPER_GAINS.get(s)) for s in _SETTINGS),
+        seeds=(2, 3, 8),
     ),
     _experiment(
         "scaling",

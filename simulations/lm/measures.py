@@ -19,6 +19,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from scalevec_theory.crossover import departure, threshold_after
 from scalevec_theory.equilibrium import predict
 from scalevec_theory.optimizers import AdamW, Muon, Optimizer
 from simulations.lm.run import Laboratory, Run, set_up
@@ -119,20 +120,23 @@ def diversity(lab: Laboratory, step: int) -> dict[str, float]:
 
     Returns
     -------
-    blocks : standard deviation over sub-modules of the logarithm of the rms of what they add to the stream.
+    attention_K, feed_forward_K : rms of what the sub-modules of layer K add to the stream.
+    blocks : standard deviation over all these of the logarithm.
     rows : mean over hidden matrices, multipliers included, of the standard deviation of the logarithm of row norms.
     """
-    added: list[float] = []
+    added: dict[str, float] = {}
 
     def record(name: str, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
         if name.endswith((".attention.out", ".feed_forward.down")):
-            added.append(math.log(_rms(out)))
+            _, layer, kind, _ = name.split(".")
+            added[f"{kind}_{layer}"] = _rms(out)
 
     with _watching(lab.model, nn.Linear, record):
         _loss(lab, *_held_out(lab))
     linear = [m for n, m in lab.model.named_modules() if isinstance(m, nn.Linear) and n != "head"]
     rows = [float(_weight(m).norm(dim=1).log().std()) for m in linear]
-    return {"blocks": float(np.std(added)), "rows": float(np.mean(rows))}
+    blocks = float(np.std(np.log(list(added.values()))))
+    return added | {"blocks": blocks, "rows": float(np.mean(rows))}
 
 
 def orbits(lab: Laboratory, step: int) -> dict[str, float]:
@@ -180,15 +184,46 @@ def conserved(lab: Laboratory, step: int) -> dict[str, float]:
 
 
 def signal(lab: Laboratory, step: int) -> dict[str, float]:
-    """Signal-to-noise of the mean gradient of K = `BATCHES` batches, K ‖mean g‖² / tr Cov(g): near 1 for noise alone.
+    """Signal-to-noise of gradients over K = `BATCHES` batches, and whether it tells what leaves its noise equilibrium.
+
+    Of a parameter whose gradient has mean μ and covariance C, ρ² is ‖μ‖² / tr C, without bias from its mean over
+    batches; ρ* is its crossover at this step (`threshold_after`); and how far it has moved is its displacement over
+    that of noise alone (see `abm`), of which `departure` expects √((1 + ρ²/ρ*²) / (1 + ρ²)).
 
     Returns
     -------
-    matrices, scales, multipliers : geometric means over the parameters of a kind, where there are any.
+    matrices, scales, multipliers : geometric means over the parameters of a kind of 1 + K ρ², which is 1 for noise.
     scales_to_matrices, multipliers_to_matrices : their ratios.
-    rank : Spearman's correlation over parameters of the mean gradient's signal-to-noise with the displacement over that
-        of noise alone (see `abm`).
+    rank : Spearman's correlation over parameters of 1 + K ρ² with how far they have moved.
+    agree : the share of parameters that have moved as far as at ρ*, or further, if and only if ρ is ρ* or more.
+    departure : geometric mean over parameters of how far they have moved, over what is expected.
+    above_R, moved_R : mean of ρ²/ρ*², and geometric mean of how far they have moved, over the parameters of role R.
     """
+    alone, moved = _noise_alone(lab.run), _displacements(lab, step)
+    snr2 = _signal_to_noise(lab)
+    crossover = {n: alone[n].crossover[step] for n in snr2}
+    expected = {n: float(departure(torch.tensor(max(x, 0.0)).sqrt(), crossover[n]).sqrt()) for n, x in snr2.items()}
+    at_crossover = {n: float(departure(torch.tensor(c), c).sqrt()) for n, c in crossover.items()}
+    excess = {n: 1 + BATCHES * x for n, x in snr2.items()}
+    found = _by_kind(lab, excess)
+    found |= {f"{kind}_to_matrices": x / found["matrices"] for kind, x in found.items() if kind != "matrices"}
+    from scipy.stats import spearmanr  # takes longer to import than all else that a run without measures needs
+
+    found["rank"] = float(spearmanr(list(excess.values()), [moved[n] for n in excess]).statistic)
+    agree = [(moved[n] >= at_crossover[n]) == (x >= crossover[n] ** 2) for n, x in snr2.items()]
+    found["agree"] = float(np.mean(agree))
+    found["departure"] = math.exp(np.mean([math.log(moved[n] / expected[n]) for n in snr2]))
+    roles: dict[str, list[str]] = {}
+    for name in snr2:
+        roles.setdefault(_role(lab, name), []).append(name)
+    for role, members in roles.items():
+        found[f"above_{role}"] = float(np.mean([snr2[n] / crossover[n] ** 2 for n in members]))
+        found[f"moved_{role}"] = math.exp(np.mean([math.log(moved[n]) for n in members]))
+    return found
+
+
+def _signal_to_noise(lab: Laboratory) -> dict[str, float]:
+    """‖μ‖² / tr C of every trained parameter's gradient, below 0 where the estimate of ‖μ‖² is."""
     total = {n: torch.zeros_like(p) for n, p in _trained(lab).items()}
     squares = dict.fromkeys(total, 0.0)
     for k in range(BATCHES):
@@ -197,13 +232,7 @@ def signal(lab: Laboratory, step: int) -> dict[str, float]:
             squares[name] += float(g.square().sum())
     power = {n: float((t / BATCHES).square().sum()) for n, t in total.items()}
     noise = {n: (squares[n] - BATCHES * power[n]) / (BATCHES - 1) for n in total}
-    ratio = {n: BATCHES * power[n] / noise[n] for n in total}
-    found = _by_kind(lab, ratio)
-    found |= {f"{kind}_to_matrices": x / found["matrices"] for kind, x in found.items() if kind != "matrices"}
-    moved = _displacements(lab, step)
-    from scipy.stats import spearmanr  # takes longer to import than all else that a run without measures needs
-
-    return found | {"rank": float(spearmanr(list(ratio.values()), [moved[n] for n in ratio]).statistic)}
+    return {n: power[n] / noise[n] - 1 / BATCHES for n in total}
 
 
 def clipping(lab: Laboratory, step: int) -> dict[str, float]:
@@ -229,11 +258,12 @@ MEASURES: Mapping[str, Measure] = {
 
 @dataclass(frozen=True, eq=False)
 class _Alone:
-    """What noise alone would do to a parameter: rms of its displacement, what is left of its start, both ``(T + 1,)``,
-    and its first value."""
+    """What noise alone would do to a parameter: rms of its displacement, what is left of its start, the crossover ρ*
+    above which a signal moves it further (infinite before the first step), all ``(T + 1,)``, and its first value."""
 
     moved: np.ndarray
     retained: np.ndarray
+    crossover: np.ndarray
     first: Tensor
 
 
@@ -249,7 +279,9 @@ def _noise_alone(run: Run) -> dict[str, _Alone]:
                 shape = tuple(named[name].shape) if isinstance(rule, Muon) else None
                 course = predict(rule, run.steps, shape=shape, lr_schedule=lab.factors)
                 retained = np.append(1.0, np.cumprod(course.retain))
-                found[name] = _Alone(course.rms, retained, named[name].detach().clone())
+                crossover = threshold_after(torch.from_numpy(course.lr), torch.from_numpy(course.retain))
+                first = named[name].detach().clone()
+                found[name] = _Alone(course.rms, retained, np.append(math.inf, crossover), first)
     return found
 
 
@@ -329,6 +361,14 @@ def _kind(lab: Laboratory, name: str) -> str:
     if member.kind in WEIGHTS:
         return "matrices" if member.hidden_matrix else "other weights"
     return "scales" if member.kind == "scale" else "other vectors"
+
+
+def _role(lab: Laboratory, name: str) -> str:
+    """What a parameter is in every layer: ``query``, ``attention_norm``, ``head``, …, ``query_row`` of a multiplier."""
+    multiplier = multipliers(lab.model).get(name)
+    if multiplier is not None:
+        return f"{multiplier.parameter.split('.')[-2]}_{multiplier.kind}"
+    return name.replace(".parametrizations.weight.original", ".weight").split(".")[-2]
 
 
 def _by_kind(lab: Laboratory, numbers: Mapping[str, float]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from scalevec_theory.crossover import departure, sign_departure, simulate, threshold, well
+from scalevec_theory.crossover import departure, sign_departure, simulate, threshold, threshold_after, well
 
 STEP, DECAY = 0.01, 0.05
 
@@ -32,7 +32,7 @@ def iterated(mean: float, variance: float, persistence: float | None = None) -> 
 def test_departure_is_that_of_the_iterated_recursion(multiple: float) -> None:
     rho = multiple * threshold(STEP, DECAY)
     expected = iterated(rho / math.sqrt(1 + rho**2), 1 / (1 + rho**2))
-    ours = departure(torch.tensor(rho, dtype=torch.float64), STEP, DECAY)
+    ours = departure(torch.tensor(rho, dtype=torch.float64), threshold(STEP, DECAY))
     assert float(ours) == pytest.approx(expected, rel=2 * STEP * DECAY)
 
 
@@ -41,8 +41,26 @@ def test_a_fluctuating_signal_doubles_at_its_own_threshold(persistence: float) -
     rho = threshold(STEP, DECAY, persistence)
     expected = iterated(rho / math.sqrt(1 + rho**2), 1 / (1 + rho**2), persistence)
     assert expected == pytest.approx(2 / (1 + rho**2), rel=0.02)
-    ours = departure(torch.tensor(rho, dtype=torch.float64), STEP, DECAY, persistence)
+    ours = departure(torch.tensor(rho, dtype=torch.float64), rho)
     assert float(ours) == pytest.approx(expected, rel=0.02)
+
+
+def test_along_a_schedule_signal_and_noise_are_equal_at_the_crossover_of_every_step() -> None:
+    """Warm-up, then a falling step; means and variances are drawn, not calculated."""
+    steps = 0.02 * torch.cat([torch.linspace(0.2, 1, 5), torch.linspace(1, 0.1, 35)]).double()
+    retain = 1 - 2 * steps
+    found = threshold_after(steps, retain)
+    noise = torch.randn(40, 200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    w, mean = torch.zeros(200_000, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for k in range(40):
+        w, mean = retain[k] * w + steps[k] * noise[k], retain[k] * mean + steps[k]
+        assert float(w.std() / mean) == pytest.approx(float(found[k]), rel=0.01)
+    assert found[0] == 1 and float(threshold_after(torch.full((9000,), STEP), torch.full((9000,), 1 - STEP * DECAY))[-1]) == (
+        pytest.approx(threshold(STEP, DECAY), rel=2 * STEP * DECAY)
+    )
+    for wrong in ((steps, retain[1:]), (0 * steps, retain), (steps[:0], retain[:0])):
+        with pytest.raises(ValueError, match=r"steps \(\d+,\), retain \(\d+,\): expected one length"):
+            threshold_after(*wrong)
 
 
 def test_sign_updates_by_counting() -> None:
@@ -56,7 +74,7 @@ def test_sign_updates_by_counting() -> None:
 
 def test_sign_updates_need_a_larger_signal_by_the_root_of_half_pi() -> None:
     rho = torch.tensor(1e-3, dtype=torch.float64)
-    adam, sign = departure(rho, 1e-5, 1e-3) - 1, sign_departure(rho, 1e-5, 1e-3) - 1
+    adam, sign = departure(rho, threshold(1e-5, 1e-3)) - 1, sign_departure(rho, 1e-5, 1e-3) - 1
     assert float(adam / sign) == pytest.approx(math.pi / 2, rel=1e-3)
 
 

@@ -15,7 +15,18 @@ from figures import bands, style
 from simulations.lm.contrast import Contrast
 from simulations.lm.experiment import Experiment, Outcome
 
-SHOWN = ("removal", "iwd", "horizon", "long-horizon", "ladder", "placement", "unified", "multipliers", "large")
+SHOWN = (
+    "removal",
+    "iwd",
+    "long-horizon",
+    "ladder",
+    "short-ladder",
+    "placement",
+    "unified",
+    "multipliers",
+    "multipliers-muon",
+    "large",
+)
 HEIGHT = 2.1
 """Inches of one experiment's row."""
 

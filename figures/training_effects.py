@@ -40,10 +40,10 @@ WORDS = {
     "log diversity": "ln of the ratio of spreads",
     "log orbits": "ln of distance along a symmetry",
     "log sharpness": "ln ratio: eigenvalues, stable steps",
-    "log signal": "ln of signal-to-noise over matrices'",
+    "log signal": "ln: signal over matrices', moved over expected",
     "log sizes": "size's power of the width",
     "orbits": "ln along a symmetry",
-    "signal": "rank correlation with displacement",
+    "signal": "signal and displacement: rank correlation, share",
 }
 """What is on the axis."""
 

@@ -39,6 +39,9 @@ TRAINING = (
     "scaling-law",
     "size-sweeps",
     "measured-norms",
+    "measured-crossover",
+    "block-outputs",
+    "curvature-training",
     "width-scaling",
     "conserved-drift",
 )

@@ -1,10 +1,11 @@
 """The experiments, each settled before it was run.
 
 Two sizes.  ``ladder``, ``placement`` and ``scaling`` train models of width 64 and four layers, whose paired differences
-scatter by 0.013 nats between seeds: eight seeds decide the threshold of 0.005 with a chance of 0.01 only, 0.02 with one
-in two, and 0.03 with 0.91.  The others take 400 steps at width 32 and two layers: in a first look at six seeds that no
-design uses paired differences scattered by 0.0096 (no learned scales), 0.0057 (scalar multipliers) and 0.0025 (HG), so
-that 24 seeds decide the threshold with a chance of 0.24, 0.81 and 1.00, and twelve 0.02 with one of 0.99 at the largest.
+scatter by 0.013 nats between seeds: eight seeds decide the threshold of 0.005 then with a chance of 0.01 only, 0.02
+with one in two, and 0.03 with 0.91.  The others take 400 steps at width 32 and two layers.  In a first look at six
+seeds that no design uses their paired differences scattered by 0.0096 (no learned scales), 0.0057 (scalar multipliers)
+and 0.0025 (HG): 24 seeds decide the threshold then with a chance of 0.24, 0.81 and 1.00, and twelve decide 0.02 with
+one of 0.99 at the largest of these.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ _ALL = (
             difference("iwd-against-opposite", "output", "input"),
         ),
     ),
-    # At the decay of the others 1/(ηλ) is 3,333 steps, eight times a run.  Here a run lasts 40 times 1/(ηλ) at a decay of
-    # 1, and 4 times at that of the others; the learning rate is constant to 4/5 of it.  A first look at one seed preceded.
+    # At the decay of the others 1/(ηλ) is 3,333 steps, eight times a run.  Here a run lasts 40 times 1/(ηλ) at a decay
+    # of 1, and 4 times at theirs; the learning rate is constant to 4/5 of it.  A first look at one seed preceded.
     _experiment(
         "long-horizon",
         "Does the sign of what decay of the input norms' scales does turn in a training of many times 1/(ηλ)?",

@@ -7,6 +7,8 @@ of losses scattered from seed to seed by 0.01 to 0.04 nats: six seeds decide the
 at the former and 0.01 at the latter, 16 with one of 1.00 and 0.10, 24 with one of 1.00 and 0.22.
 
 Questions that six seeds or ten had left undecided were asked again of 5 to 24 others, from `AGAIN` on.
+The band of ``crossover-moved`` is as wide as the model of a constant signal is off where gradients are made by it, in
+40 steps of AdamW (0.9, 0.95).
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ MECHANISMS = (
             ratio("signal-of-multipliers", "vector", "signal.multipliers_to_matrices", ABOVE),
             mean("signal-and-moved", "vector", "signal.rank", ABOVE),
             mean("crossover-tells", "vector", "signal.agree", (0.9, 1.0)),
-            ratio("crossover-moved", "vector", "signal.departure", ALIKE),
+            ratio("crossover-moved", "vector", "signal.departure", (-0.15, 0.15)),
         ),
         seeds=(2, 3, 8),
         first_seed=AGAIN,

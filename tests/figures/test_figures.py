@@ -84,7 +84,18 @@ def test_same_seed_same_bytes_and_another_seed_another_picture(drawn, tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "name", ["training-curves", "size-sweeps", "measured-norms", "width-scaling", "conserved-drift", "scaling-law"]
+    "name",
+    [
+        "training-curves",
+        "size-sweeps",
+        "measured-norms",
+        "measured-crossover",
+        "block-outputs",
+        "curvature-training",
+        "width-scaling",
+        "conserved-drift",
+        "scaling-law",
+    ],
 )
 def test_an_outcome_that_is_not_there_is_left_out(tmp_path, monkeypatch, name):
     monkeypatch.setattr(bands, "committed", lambda experiment: None)

@@ -55,9 +55,9 @@ def test_along_a_schedule_signal_and_noise_are_equal_at_the_crossover_of_every_s
     for k in range(40):
         w, mean = retain[k] * w + steps[k] * noise[k], retain[k] * mean + steps[k]
         assert float(w.std() / mean) == pytest.approx(float(found[k]), rel=0.01)
-    assert found[0] == 1 and float(threshold_after(torch.full((9000,), STEP), torch.full((9000,), 1 - STEP * DECAY))[-1]) == (
-        pytest.approx(threshold(STEP, DECAY), rel=2 * STEP * DECAY)
-    )
+    constant = torch.full((20_000,), STEP, dtype=torch.float64)
+    rest = threshold_after(constant, 1 - DECAY * constant)[-1]
+    assert found[0] == 1 and float(rest) == pytest.approx(threshold(STEP, DECAY), rel=2 * STEP * DECAY)
     for wrong in ((steps, retain[1:]), (0 * steps, retain), (steps[:0], retain[:0])):
         with pytest.raises(ValueError, match=r"steps \(\d+,\), retain \(\d+,\): expected one length"):
             threshold_after(*wrong)

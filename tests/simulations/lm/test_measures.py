@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from scalevec_theory.crossover import threshold_after
 from scalevec_theory.optimizers import AdamW
 from simulations.lm import measures
 from simulations.lm.data import find_source
@@ -118,6 +119,9 @@ def test_rows_and_blocks_that_are_alike_have_no_diversity():
     after = measures.diversity(lab, 0)
     assert after["rows"] == pytest.approx(math.log(100) / 4 / 14, rel=1e-3)  # one row of sixteen, one of 14 matrices
     assert after["blocks"] > before["blocks"] + 0.5
+    assert after["feed_forward_0"] > 10 * before["feed_forward_0"]
+    outputs = [x for name, x in after.items() if name.startswith(("attention_", "feed_forward_"))]
+    assert len(outputs) == 4 and after["blocks"] == pytest.approx(np.std(np.log(outputs)))
 
 
 def test_small_steps_of_gradient_descent_conserve_and_adam_does_not():
@@ -139,22 +143,52 @@ def test_clipping_counts_the_share_of_multipliers():
     assert 0 < before < measures.clipping(lab, 0)["share"] < 1
 
 
-def test_signal_of_gradients_without_noise_and_of_noise(monkeypatch: pytest.MonkeyPatch):
-    lab = set_up(tiny())
+def gradients(lab: Laboratory, signal: float, seed: int = 0):
+    """As `measures._gradient`: noise of strength 1 about a mean of ``signal``."""
+    generator = torch.Generator().manual_seed(seed)
     named = {n: p for n, p in lab.model.named_parameters() if p.requires_grad}
-    generator = torch.Generator().manual_seed(0)
-    monkeypatch.setattr(measures, "_displacements", lambda lab, step: {n: float(i) for i, n in enumerate(named)})
+    return lambda *_: {n: signal + torch.randn(p.shape, generator=generator) for n, p in named.items()}
 
-    def made(signal: float):
-        def gradient(lab, tokens, targets):
-            return {n: signal + torch.randn(p.shape, generator=generator) for n, p in named.items()}
 
-        return gradient
+@pytest.mark.parametrize(
+    ("snr", "expected"), [(0.0, 1.0), (0.5, 1 + 0.25 * measures.BATCHES), (1.0, 1 + measures.BATCHES)]
+)
+def test_signal_of_gradients_without_noise_and_of_noise(monkeypatch: pytest.MonkeyPatch, snr, expected):
+    lab = set_up(tiny())
+    monkeypatch.setattr(measures, "_gradient", gradients(lab, snr))
+    assert measures.signal(lab, 1)["matrices"] == pytest.approx(expected, rel=0.1)
 
-    monkeypatch.setattr(measures, "_gradient", made(0.0))
-    assert measures.signal(lab, 1)["matrices"] == pytest.approx(1, abs=0.1)
-    monkeypatch.setattr(measures, "_gradient", made(1.0))
-    assert measures.signal(lab, 1)["matrices"] == pytest.approx(1 + measures.BATCHES, rel=0.1)
+
+@pytest.mark.parametrize("multiple", [0.3, 5.0])
+def test_what_a_constant_signal_moves_is_expected_and_told_by_the_crossover(monkeypatch: pytest.MonkeyPatch, multiple):
+    """The run's own optimizer is given gradients of one signal and of noise."""
+    run = tiny(multipliers="row", weight_decay=5.0)
+    lab = set_up(run)
+    lr = run.lr * torch.from_numpy(lab.factors)
+    snr = multiple * float(threshold_after(lr, 1 - 5.0 * lr)[-1])
+    given = gradients(lab, snr, seed=1)
+    named = dict(lab.model.named_parameters())
+    for factor in lab.factors:
+        for name, gradient in given().items():
+            named[name].grad = gradient
+        for group in lab.optimizers[0].param_groups:
+            group["lr"] = run.lr * group.get("lr_factor", 1.0) * float(factor)
+        lab.optimizers[0].step()
+    monkeypatch.setattr(measures, "_gradient", gradients(lab, snr))
+    found = measures.signal(lab, run.steps)
+    assert found["departure"] == pytest.approx(1, abs=0.15)
+    assert found["above_query"] == pytest.approx(multiple**2, rel=0.1, abs=0.1)
+    assert found["moved_query"] == pytest.approx(math.sqrt((1 + multiple**2) / (1 + snr**2)), rel=0.13)
+    assert found["agree"] > 0.9 and {"above_query_row", "moved_attention_norm", "above_norm", "above_head"} <= set(
+        found
+    )
+
+
+def test_a_parameter_that_moves_without_a_signal_is_not_told_by_the_crossover(monkeypatch: pytest.MonkeyPatch):
+    run = tiny()
+    lab = moved_by_noise(run)
+    monkeypatch.setattr(measures, "_gradient", gradients(lab, 10.0))
+    assert measures.signal(lab, run.steps)["agree"] == 0
 
 
 class Bowl(torch.nn.Module):

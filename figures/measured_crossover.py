@@ -1,0 +1,95 @@
+"""Does the signal in a parameter's gradient tell whether it leaves its noise–decay equilibrium in training?
+
+Each point is one kind of parameter at the end of training: mean over layers and seeds of its gradient's squared
+signal-to-noise ρ² over that of its crossover, ρ*², and how far it has moved over what noise alone would do, with its
+95% interval.  Line: a constant signal.  Dotted: the crossover, and what a parameter has moved by there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+
+from figures import bands, style
+from scalevec_theory.crossover import departure, threshold_after
+from scalevec_theory.schedules import SCHEDULES
+from simulations.lm.contrast import Contrast
+from simulations.lm.experiment import Experiment, Outcome
+
+SHOWN = ("norms",)
+ARMS = {"adamw": "AdamW, λ = 1", "vector": "with row and column multipliers"}
+ABOVE, MOVED = "signal.above_", "signal.moved_"
+KINDS = {
+    "matrices": ("o", style.BLUE),
+    "norm scales": ("s", style.VERMILLION),
+    "multipliers": ("^", style.GREEN),
+    "embedding, head": ("D", style.ORANGE),
+}
+
+
+def kind(role: str) -> str:
+    if role.endswith(("_row", "_column", "_scalar")):
+        return "multipliers"
+    if role.endswith("norm"):
+        return "norm scales"
+    return "embedding, head" if role in ("embedding", "head") else "matrices"
+
+
+def crossover(e: Experiment, arm: str) -> float:
+    """ρ* at the end of a run."""
+    run = e.run(arm, e.first_seed, "full")
+    lr = run.lr * torch.from_numpy(SCHEDULES[run.schedule](run.steps, run.warmup))
+    return float(threshold_after(lr, 1 - run.weight_decay * lr)[-1])
+
+
+def scatter(ax: Axes, e: Experiment, outcome: Outcome, arm: str) -> None:
+    """One arm's parameters, and where a constant signal would put them."""
+    found: dict[str, list[tuple[float, tuple[float, float, float]]]] = {name: [] for name in KINDS}
+    for metric in outcome.metrics:
+        role = metric.removeprefix(ABOVE)
+        if role != metric and outcome.metrics[metric][arm]:
+            above = outcome.estimate(Contrast("", {arm: 1.0}, metric)).value
+            moved = Contrast("", {arm: 1.0}, MOVED + role, logarithm=True)
+            numbers = bands.values(moved, outcome.estimate(moved))
+            found[kind(role)].append((above, numbers))
+    for name, points in found.items():
+        if points:
+            marker, color = KINDS[name]
+            x, numbers = [p[0] for p in points], np.array([p[1] for p in points]).T
+            bands.bar(ax, x, numbers, linestyle="none", marker=marker, color=color, label=name)
+    star = crossover(e, arm)
+    ax.set_xscale("symlog", linthresh=1.0)
+    right = 2 * max(p[0] for points in found.values() for p in points)
+    x = np.concatenate([np.linspace(0, 1, 30), np.geomspace(1, max(right, 10), 100)])
+    expected = departure(torch.from_numpy(x).sqrt() * star, star).sqrt()
+    ax.plot(x, expected, label="a constant signal", **style.PREDICTED)
+    ax.axvline(1, **style.PLAIN)
+    ax.axhline(float(departure(torch.tensor(star), star).sqrt()), **style.PLAIN)
+    ax.set(yscale="log", xlabel="(ρ/ρ*)² of the gradient", title=f"{ARMS[arm]}: ρ* = {star:.2f}")
+
+
+def draw(out: Path, seed: int = 0) -> list[Path]:
+    shown = bands.outcomes(SHOWN)
+    with style.context():
+        figure, axes = style.panels(1, 2, 2.9, sharey=True)
+        if not shown:
+            for ax in axes:
+                bands.nothing(ax, SHOWN)
+            return style.save(figure, out, "measured-crossover")
+        ((e, outcome),) = shown
+        for ax, arm in zip(axes, ARMS, strict=True):
+            scatter(ax, e, outcome, arm)
+        axes[0].set_ylabel("moved, over noise alone")
+        axes[0].set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+        axes[0].set_yticks([], minor=True)
+        figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+        figure.suptitle(bands.run_of(outcome), fontsize=8)
+        style.letter(axes)
+        return style.save(figure, out, "measured-crossover")
+
+
+if __name__ == "__main__":
+    style.main(draw)

@@ -96,7 +96,7 @@ _ALL = (
             difference("iwd-against-opposite", "output", "input"),
         ),
     ),
-    # There the first difference was 0.004 and undecided; 72 seeds decide as much with a chance of 0.83.
+    # There the first difference was 0.004 and undecided; 72 seeds decide as much with a chance of 0.81.
     _short(
         "iwd-input",
         "Does decay of the input norms' scales lower the loss, in runs enough to see 0.004?",

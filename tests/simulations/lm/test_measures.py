@@ -159,7 +159,7 @@ def test_signal_of_gradients_without_noise_and_of_noise(monkeypatch: pytest.Monk
     assert measures.signal(lab, 1)["matrices"] == pytest.approx(expected, rel=0.1)
 
 
-@pytest.mark.parametrize("multiple", [0.3, 5.0])
+@pytest.mark.parametrize("multiple", [0.3, 2.0, 5.0])
 def test_what_a_constant_signal_moves_is_expected_and_told_by_the_crossover(monkeypatch: pytest.MonkeyPatch, multiple):
     """The run's own optimizer is given gradients of one signal and of noise."""
     run = tiny(multipliers="row", weight_decay=5.0)

@@ -341,7 +341,7 @@ def test_outcomes_that_come_with_the_code_are_whole_and_of_what_is_declared():
 def test_numbers_of_the_papers_stand_where_the_papers_have_them():
     found = {(e.id, c.name): c.paper for e in EXPERIMENTS.values() for c in e.contrasts if c.paper is not None}
     assert found == {
-        ("removal", "own-lr"): 0.015, ("ladder", "removal"): 0.028, ("ladder", "unified"): 0.033,
+        ("removal", "own-lr"): 0.015, ("removal-own-lr", "own-lr"): 0.015, ("ladder", "removal"): 0.028, ("ladder", "unified"): 0.033,
         ("unified", "dense-muon-cosine"): 0.015, ("unified", "dense-adamw-wsd"): 0.015,
         ("unified", "moe-adamw-cosine"): 0.02,
         ("large", "removal"): 0.028, ("large", "unified"): 0.033,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,10 +87,12 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
 
 @click.command(
     epilog="\b\nExample:\n"
+    "  scalevec experiment --list\n"
     "  scalevec experiment removal --effort standard\n"
     "  scalevec experiment large --effort full --device cuda --minutes 9 --figure results/large.svg"
 )
 @click.argument("names", nargs=-1)
+@click.option("--list", "listed", is_flag=True, help="Tell what they ask and how long they take, and run nothing.")
 @click.option("--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="Steps and seeds.")
 @on_jobs
 @on_scheduler
@@ -105,6 +107,7 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
 @on_device
 def experiment(
     names: tuple[str, ...],
+    listed: bool,
     effort: str,
     jobs: int | None,
     scheduler: str | None,
@@ -122,14 +125,18 @@ def experiment(
     """
     from scalevec_theory.flow import check_device
     from simulations.lm.experiment import perform, store
+    from simulations.lm.experiments import EXPERIMENTS
     from simulations.lm.scaling import compute_multiplier
     from simulations.parallel import cores
     from simulations.store import check_writable
     from simulations.tables import console, progress
 
+    chosen = find_experiments(names)
+    if listed:
+        console().print(listing_table(chosen if names else list(EXPERIMENTS.values())))
+        return
     if scheduler is None:
         check_device(device)
-    chosen = find_experiments(names)
     for option, file in (("json", json_file), ("figure", figure)):
         if file is not None:
             if len(chosen) != 1:
@@ -222,6 +229,29 @@ def course_table(found: xarray.Dataset) -> Table:
         rms = "" if share is None else f"{float((found['rms'][k] ** 2).weighted(share).mean() ** 0.5):.4f}"
         table.add_row(f"{step:,}", f"{float(found['held_out_loss'][k]):.4f}", since, rms)
         before = step
+    return table
+
+
+def listing_table(chosen: Sequence[Experiment]) -> Table:
+    """Experiments with their questions and, of full effort, the runs and the minutes of one process that they took for
+    the outcome that comes with the code."""
+    from rich.table import Table
+
+    from simulations.lm.experiment import committed
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("experiment", no_wrap=True)
+    table.add_column("question")
+    for column in ("runs", "minutes"):
+        table.add_column(column, justify="right", no_wrap=True)
+    total = 0.0
+    for e in chosen:
+        outcome = committed(e)
+        minutes = 0.0 if outcome is None else outcome.seconds / 60
+        total += minutes
+        told = f"{minutes:.0f}" if minutes else "on request" if e.on_request else "not run"
+        table.add_row(e.id, e.question, str(len(e.runs("full"))), told)
+    table.add_row("", "all that were run", "", f"{total:.0f}")
     return table
 
 

@@ -81,8 +81,8 @@ _ALL = (
     # There the difference at the best rate was 0.030, and undecided: at that rate it scatters by 0.060.
     _short(
         "removal-own-lr",
-        "Do learned norm scales lower the loss at the learning rate that is best for both models, in runs enough to see "
-        "0.03?",
+        "Do learned norm scales lower the loss at the learning rate that is best for both models, in runs enough to "
+        "see 0.03?",
         PAPER_A,
         "llama",
         {"with": {"scales": "none"}, "without": {"design": "none"}},

@@ -298,6 +298,18 @@ def test_an_experiment_that_is_stopped_prints_stores_and_draws_what_it_has(tmp_p
     assert "0 of 3 seeds are finished" in none.output and str(none.exception).endswith("expected two or more")
 
 
+def test_experiments_are_listed_with_what_they_ask_and_took():
+    shown = CliRunner().invoke(command, ["--list"], env={"COLUMNS": "160"})
+    assert shown.exit_code == 0, shown.output
+    for e in EXPERIMENTS.values():
+        (line,) = (line for line in shown.output.splitlines() if line.startswith(f"{e.id} "))
+        outcome = committed(e)
+        assert f" {len(e.runs('full'))} " in line
+        assert line.endswith("on request" if outcome is None else f" {outcome.seconds / 60:.0f}"), line
+    few = CliRunner().invoke(command, ["long-horizon", "--list"], env={"COLUMNS": "160"})
+    assert "1/(ηλ)" in few.output and "short-ladder" not in few.output
+
+
 def test_the_large_experiment_is_run_on_request_and_its_wider_model_has_as_many_parameters():
     assert "large" not in {e.id for e in find_experiments(())}
     large, *rest = find_experiments(("large",))
@@ -341,7 +353,8 @@ def test_outcomes_that_come_with_the_code_are_whole_and_of_what_is_declared():
 def test_numbers_of_the_papers_stand_where_the_papers_have_them():
     found = {(e.id, c.name): c.paper for e in EXPERIMENTS.values() for c in e.contrasts if c.paper is not None}
     assert found == {
-        ("removal", "own-lr"): 0.015, ("removal-own-lr", "own-lr"): 0.015, ("ladder", "removal"): 0.028, ("ladder", "unified"): 0.033,
+        ("removal", "own-lr"): 0.015, ("removal-own-lr", "own-lr"): 0.015,
+        ("ladder", "removal"): 0.028, ("ladder", "unified"): 0.033,
         ("unified", "dense-muon-cosine"): 0.015, ("unified", "dense-adamw-wsd"): 0.015,
         ("unified", "moe-adamw-cosine"): 0.02,
         ("large", "removal"): 0.028, ("large", "unified"): 0.033,

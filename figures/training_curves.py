@@ -23,6 +23,7 @@ SHOWN = (
     "short-ladder",
     "placement",
     "unified",
+    "unified-moe",
     "multipliers",
     "multipliers-muon",
     "large",

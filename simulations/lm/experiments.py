@@ -32,12 +32,10 @@ GROWTH = {32: 0.14, 48: 0.3, 64: 0.5, 96: 1.07}
 """Widths, and steps as a share of the others' such that every size reads about 1.8 tokens for each parameter."""
 
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
-    "-".join((family, optimizer, schedule)): {**model, "optimizer": optimizer, "schedule": schedule}
-    for family, model in {"dense": {}, "moe": {"family": "moe", "sizes": {"hidden": 44}}}.items()
+    f"{optimizer}-{schedule}": {"optimizer": optimizer, "schedule": schedule}
     for optimizer in ("adamw", "muon")
     for schedule in ("cosine", "wsd")
 }
-_PAPER_GAINS = {"dense-muon-cosine": 0.015, "dense-adamw-wsd": 0.015, "moe-adamw-cosine": 0.02}
 _DESIGNS: Mapping[str, Mapping[str, Any]] = {"standard": {"scales": "none"}, "unified": {"design": UNIFIED}}
 
 _experiment = partial(Experiment, threshold=0.005, steps=(6, 100, 400), seeds=(2, 4, 8), sizes=SIZES, settings=SETTINGS)
@@ -214,19 +212,26 @@ _ALL = (
         seeds=(2, 4, 12),
         settings={**SHORT_SETTINGS, "clip_multipliers": False, "optimizer": "muon"},
     ),
-    _short(
-        "unified",
-        "Does the unified design lower the loss of dense models and of mixtures of experts, under AdamW and Muon, with "
-        "a cosine and with a WSD schedule?",
-        PAPER_A,
-        "llama",
-        {
-            f"{setting}-{design}": {**changes, **chosen}
-            for setting, changes in _SETTINGS.items()
-            for design, chosen in _DESIGNS.items()
-        },
-        tuple(difference(s, f"{s}-standard", f"{s}-unified", _PAPER_GAINS.get(s)) for s in _SETTINGS),
-        seeds=(2, 3, 8),
+    *(
+        _short(
+            name,
+            f"Does the unified design lower the loss of {models}, under AdamW and Muon, with a cosine and with a WSD "
+            "schedule?",
+            PAPER_A,
+            family,
+            {
+                f"{setting}-{design}": {**changes, **chosen}
+                for setting, changes in _SETTINGS.items()
+                for design, chosen in _DESIGNS.items()
+            },
+            tuple(difference(s, f"{s}-standard", f"{s}-unified", gains.get(s)) for s in _SETTINGS),
+            seeds=(2, 3, 8),
+            sizes={**SHORT_SIZES, "hidden": hidden},
+        )
+        for name, models, family, hidden, gains in (
+            ("unified", "dense models", "llama", 88, {"muon-cosine": 0.015, "adamw-wsd": 0.015}),
+            ("unified-moe", "mixtures of experts", "moe", 44, {"adamw-cosine": 0.02}),
+        )
     ),
     _experiment(
         "scaling",

@@ -355,8 +355,7 @@ def test_numbers_of_the_papers_stand_where_the_papers_have_them():
     assert found == {
         ("removal", "own-lr"): 0.015, ("removal-own-lr", "own-lr"): 0.015,
         ("ladder", "removal"): 0.028, ("ladder", "unified"): 0.033,
-        ("unified", "dense-muon-cosine"): 0.015, ("unified", "dense-adamw-wsd"): 0.015,
-        ("unified", "moe-adamw-cosine"): 0.02,
+        ("unified", "muon-cosine"): 0.015, ("unified", "adamw-wsd"): 0.015, ("unified-moe", "adamw-cosine"): 0.02,
         ("large", "removal"): 0.028, ("large", "unified"): 0.033,
         ("short-ladder", "removal"): 0.028, ("short-ladder", "unified"): 0.033,
     }  # fmt: skip

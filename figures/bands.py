@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from figures import style
 from simulations.lm.contrast import LOSS, Contrast, Estimate
@@ -55,6 +57,28 @@ def bar(ax: Axes, x: Sequence[float], numbers: np.ndarray, **options: Any) -> No
     """A line of means with bars; ``numbers (3, n)``: mean, low and high."""
     middle, low, high = numbers
     ax.errorbar(x, middle, [middle - low, high - middle], capsize=2, elinewidth=1.0, **options)
+
+
+def picture(
+    out: Path,
+    name: str,
+    experiment: str,
+    grid: tuple[int, int, float],
+    fill: Callable[[Figure, list[Axes], Experiment, Outcome], None],
+    **options: Any,
+) -> list[Path]:
+    """A figure of one experiment's outcome, or of its absence; ``grid``: rows, columns and height in inches."""
+    shown = outcomes([experiment])
+    with style.context():
+        figure, axes = style.panels(*grid, **options)
+        for e, outcome in shown:
+            fill(figure, axes, e, outcome)
+            figure.suptitle(run_of(outcome), fontsize=8)
+            style.letter(axes)
+        if not shown:
+            for ax in axes:
+                nothing(ax, [experiment])
+        return style.save(figure, out, name)
 
 
 def run_of(outcome: Outcome) -> str:

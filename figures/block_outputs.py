@@ -9,41 +9,37 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from figures import bands, style
 from simulations.lm.contrast import Contrast
+from simulations.lm.experiment import Experiment, Outcome
 
-SHOWN = ("diversity",)
+EXPERIMENT = "diversity"
 ARMS = {"none": "no multiplier", "scalar": "scalar", "vector": "rows and columns"}
 MARKERS = ("o", "s", "^")
 SUBMODULES = {"attention": "Attention", "feed_forward": "Feed-forward"}
 
 
+def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> None:
+    layers = range(e.run("none", e.first_seed, "full").architecture.layers)
+    for k, (arm, label) in enumerate(ARMS.items()):
+        for ax, (name, title) in zip(axes, SUBMODULES.items(), strict=False):
+            asked = [Contrast("", {arm: 1.0}, f"diversity.{name}_{n}", logarithm=True) for n in layers]
+            numbers = np.array([bands.values(c, outcome.estimate(c)) for c in asked]).T
+            places = [n + 1 + 0.08 * (k - 1) for n in layers]
+            bands.bar(ax, places, numbers, label=label, marker=MARKERS[k], **bands.look(k))
+            ax.set(xlabel="layer", ylabel="rms of what is added", title=title, yscale="log")
+            ax.set_xticks([n + 1 for n in layers])
+        steps, numbers = bands.course(outcome, Contrast("", {arm: 1.0}, "diversity.blocks", logarithm=True))
+        bands.band(axes[-1], steps, numbers, marker=MARKERS[k], **bands.look(k))
+    axes[-1].set(xlabel="step", ylabel="sd of the logarithm", title="Over all sub-modules")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+
+
 def draw(out: Path, seed: int = 0) -> list[Path]:
-    shown = bands.outcomes(SHOWN)
-    with style.context():
-        figure, axes = style.panels(1, 3, 2.5)
-        if not shown:
-            for ax in axes:
-                bands.nothing(ax, SHOWN)
-            return style.save(figure, out, "block-outputs")
-        ((e, outcome),) = shown
-        layers = range(e.run("none", e.first_seed, "full").architecture.layers)
-        for k, (arm, label) in enumerate(ARMS.items()):
-            for ax, (name, title) in zip(axes, SUBMODULES.items(), strict=False):
-                asked = [Contrast("", {arm: 1.0}, f"diversity.{name}_{n}", logarithm=True) for n in layers]
-                numbers = np.array([bands.values(c, outcome.estimate(c)) for c in asked]).T
-                places = [n + 1 + 0.08 * (k - 1) for n in layers]
-                bands.bar(ax, places, numbers, label=label, marker=MARKERS[k], **bands.look(k))
-                ax.set(xlabel="layer", ylabel="rms of what is added", title=title, yscale="log")
-                ax.set_xticks([n + 1 for n in layers])
-            steps, numbers = bands.course(outcome, Contrast("", {arm: 1.0}, "diversity.blocks", logarithm=True))
-            bands.band(axes[-1], steps, numbers, marker=MARKERS[k], **bands.look(k))
-        axes[-1].set(xlabel="step", ylabel="sd of the logarithm", title="Over all sub-modules")
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        figure.suptitle(bands.run_of(outcome), fontsize=8)
-        style.letter(axes)
-        return style.save(figure, out, "block-outputs")
+    return bands.picture(out, "block-outputs", EXPERIMENT, (1, 3, 2.5), fill)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from figures import bands, style
 from scalevec_theory.crossover import departure, threshold_after
@@ -19,7 +20,7 @@ from scalevec_theory.schedules import SCHEDULES
 from simulations.lm.contrast import Contrast
 from simulations.lm.experiment import Experiment, Outcome
 
-SHOWN = ("norms",)
+EXPERIMENT = "norms"
 ARMS = {"adamw": "AdamW, λ = 1", "vector": "with row and column multipliers"}
 ABOVE, MOVED = "signal.above_", "signal.moved_"
 KINDS = {
@@ -71,24 +72,17 @@ def scatter(ax: Axes, e: Experiment, outcome: Outcome, arm: str) -> None:
     ax.set(yscale="log", xlabel="(ρ/ρ*)² of the gradient", title=f"{ARMS[arm]}: ρ* = {star:.2f}")
 
 
+def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> None:
+    for ax, arm in zip(axes, ARMS, strict=True):
+        scatter(ax, e, outcome, arm)
+    axes[0].set_ylabel("moved, over noise alone")
+    axes[0].set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+    axes[0].set_yticks([], minor=True)
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+
+
 def draw(out: Path, seed: int = 0) -> list[Path]:
-    shown = bands.outcomes(SHOWN)
-    with style.context():
-        figure, axes = style.panels(1, 2, 2.9, sharey=True)
-        if not shown:
-            for ax in axes:
-                bands.nothing(ax, SHOWN)
-            return style.save(figure, out, "measured-crossover")
-        ((e, outcome),) = shown
-        for ax, arm in zip(axes, ARMS, strict=True):
-            scatter(ax, e, outcome, arm)
-        axes[0].set_ylabel("moved, over noise alone")
-        axes[0].set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
-        axes[0].set_yticks([], minor=True)
-        figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
-        figure.suptitle(bands.run_of(outcome), fontsize=8)
-        style.letter(axes)
-        return style.save(figure, out, "measured-crossover")
+    return bands.picture(out, "measured-crossover", EXPERIMENT, (1, 2, 2.9), fill, sharey=True)
 
 
 if __name__ == "__main__":

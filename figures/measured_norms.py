@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
 from figures import bands, style
 from simulations.lm.contrast import Contrast
+from simulations.lm.experiment import Experiment, Outcome
 
-SHOWN = ("norms",)
+EXPERIMENT = "norms"
 ARMS = {
     "adamw": "AdamW, λ = 1",
     "light-decay": "AdamW, λ = 0.1",
@@ -32,36 +36,29 @@ BRANCHES = {
 }
 
 
+def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> None:
+    for ax, (metric, title) in zip(axes, PANELS.items(), strict=False):
+        for k, (arm, label) in enumerate(ARMS.items()):
+            if outcome.metrics[metric][arm]:
+                steps, numbers = bands.course(outcome, Contrast("", {arm: 1.0}, metric, logarithm=True))
+                bands.band(ax, steps, numbers, label=label, **bands.look(k))
+        ax.axhline(1, **style.PREDICTED)
+        ax.set(xlabel="step", ylabel="measured over noise alone", title=title, yscale="log", ylim=(0.5, 3.2))
+    for k, (metric, label) in enumerate(BRANCHES.items()):
+        steps, numbers = bands.course(outcome, Contrast("", {"adamw": 1.0}, metric, logarithm=True))
+        bands.band(axes[-1], steps, numbers, label=label, **bands.look(k))
+    axes[-1].axhline(1, color=style.BLACK, linewidth=0.8)
+    title = f"{ARMS['adamw']}: matrices of one norm"
+    axes[-1].set(xlabel="step", ylabel="ratio of rms", title=title, yscale="log", ylim=(0.5, 3.2))
+    axes[-1].legend(loc="lower right")
+    for ax in axes:
+        ax.set_yticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
+        ax.set_yticks([], minor=True)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+
+
 def draw(out: Path, seed: int = 0) -> list[Path]:
-    shown = bands.outcomes(SHOWN)
-    with style.context():
-        figure, axes = style.panels(2, 2, 5.2)
-        if not shown:
-            for ax in axes:
-                bands.nothing(ax, SHOWN)
-            return style.save(figure, out, "measured-norms")
-        ((_, outcome),) = shown
-        for ax, (metric, title) in zip(axes, PANELS.items(), strict=False):
-            for k, (arm, label) in enumerate(ARMS.items()):
-                if outcome.metrics[metric][arm]:
-                    steps, numbers = bands.course(outcome, Contrast("", {arm: 1.0}, metric, logarithm=True))
-                    bands.band(ax, steps, numbers, label=label, **bands.look(k))
-            ax.axhline(1, **style.PREDICTED)
-            ax.set(xlabel="step", ylabel="measured over noise alone", title=title, yscale="log", ylim=(0.5, 3.2))
-        for k, (metric, label) in enumerate(BRANCHES.items()):
-            steps, numbers = bands.course(outcome, Contrast("", {"adamw": 1.0}, metric, logarithm=True))
-            bands.band(axes[-1], steps, numbers, label=label, **bands.look(k))
-        axes[-1].axhline(1, color=style.BLACK, linewidth=0.8)
-        title = f"{ARMS['adamw']}: matrices of one norm"
-        axes[-1].set(xlabel="step", ylabel="ratio of rms", title=title, yscale="log", ylim=(0.5, 3.2))
-        axes[-1].legend(loc="lower right")
-        for ax in axes:
-            ax.set_yticks([0.5, 1, 2, 3], ["0.5", "1", "2", "3"])
-            ax.set_yticks([], minor=True)
-        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-        figure.suptitle(bands.run_of(outcome), fontsize=8)
-        style.letter(axes)
-        return style.save(figure, out, "measured-norms")
+    return bands.picture(out, "measured-norms", EXPERIMENT, (2, 2, 5.2), fill)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from figures import bands, style
@@ -19,7 +20,7 @@ from simulations.lm.contrast import Contrast
 from simulations.lm.experiment import Experiment, Outcome
 from simulations.lm.mechanisms import WIDTHS
 
-SHOWN = ("width",)
+EXPERIMENT = "width"
 PANELS = {
     "Multipliers": {"head": "head", "query-key": "query × key"},
     "Hidden matrices: rms": {"matrices": "matrices"},
@@ -52,22 +53,15 @@ def scaling(ax: Axes, e: Experiment, outcome: Outcome, shown: Mapping[str, str])
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), handlelength=1.4)
 
 
+def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> None:
+    for ax, (title, quantities) in zip(axes, PANELS.items(), strict=True):
+        scaling(ax, e, outcome, quantities)
+        ax.set_title(title)
+    _same_span(axes)
+
+
 def draw(out: Path, seed: int = 0) -> list[Path]:
-    shown = bands.outcomes(SHOWN)
-    with style.context():
-        figure, axes = style.panels(1, len(PANELS), 2.9)
-        if not shown:
-            for ax in axes:
-                bands.nothing(ax, SHOWN)
-            return style.save(figure, out, "width-scaling")
-        ((e, outcome),) = shown
-        for ax, (title, quantities) in zip(axes, PANELS.items(), strict=True):
-            scaling(ax, e, outcome, quantities)
-            ax.set_title(title)
-        _same_span(axes)
-        figure.suptitle(bands.run_of(outcome), fontsize=8)
-        style.letter(axes)
-        return style.save(figure, out, "width-scaling")
+    return bands.picture(out, "width-scaling", EXPERIMENT, (1, len(PANELS), 2.9), fill)
 
 
 def _same_span(axes: list[Axes]) -> None:

@@ -7,6 +7,7 @@ signal-to-noise ρ² over that of its crossover, ρ*², and how far it has moved
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -48,25 +49,18 @@ def crossover(e: Experiment, arm: str) -> float:
 
 def scatter(ax: Axes, e: Experiment, outcome: Outcome, arm: str) -> None:
     """One arm's parameters, and where a constant signal would put them."""
-    found: dict[str, list[tuple[float, tuple[float, float, float]]]] = {name: [] for name in KINDS}
-    for metric in outcome.metrics:
-        role = metric.removeprefix(ABOVE)
-        if role != metric and outcome.metrics[metric][arm]:
-            above = outcome.estimate(Contrast("", {arm: 1.0}, metric)).value
-            moved = Contrast("", {arm: 1.0}, MOVED + role, logarithm=True)
-            numbers = bands.values(moved, outcome.estimate(moved))
-            found[kind(role)].append((above, numbers))
-    for name, points in found.items():
-        if points:
-            marker, color = KINDS[name]
-            x, numbers = [p[0] for p in points], np.array([p[1] for p in points]).T
-            bands.bar(ax, x, numbers, linestyle="none", marker=marker, color=color, label=name)
+    roles = [m.removeprefix(ABOVE) for m, arms in outcome.metrics.items() if m.startswith(ABOVE) and arms[arm]]
+    above = {role: outcome.estimate(Contrast("", {arm: 1.0}, ABOVE + role)).value for role in roles}
+    for name, (marker, color) in KINDS.items():
+        if members := [role for role in roles if kind(role) == name]:
+            asked = [Contrast("", {arm: 1.0}, MOVED + role, logarithm=True) for role in members]
+            moved = np.array([bands.values(c, outcome.estimate(c)) for c in asked]).T
+            x = [above[role] for role in members]
+            bands.bar(ax, x, moved, linestyle="none", marker=marker, color=color, label=name)
     star = crossover(e, arm)
+    line = torch.cat([torch.linspace(0, 1, 30), torch.logspace(0, math.log10(2 * max(10, *above.values())), 100)])
     ax.set_xscale("symlog", linthresh=1.0)
-    right = 2 * max(p[0] for points in found.values() for p in points)
-    x = np.concatenate([np.linspace(0, 1, 30), np.geomspace(1, max(right, 10), 100)])
-    expected = departure(torch.from_numpy(x).sqrt() * star, star).sqrt()
-    ax.plot(x, expected, label="a constant signal", **style.PREDICTED)
+    ax.plot(line, departure(line.sqrt() * star, star).sqrt(), label="a constant signal", **style.PREDICTED)
     ax.axvline(1, **style.PLAIN)
     ax.axhline(float(departure(torch.tensor(star), star).sqrt()), **style.PLAIN)
     ax.set(yscale="log", xlabel="(ρ/ρ*)² of the gradient", title=f"{ARMS[arm]}: ρ* = {star:.2f}")
@@ -76,7 +70,7 @@ def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> N
     for ax, arm in zip(axes, ARMS, strict=True):
         scatter(ax, e, outcome, arm)
     axes[0].set_ylabel("moved, over noise alone")
-    axes[0].set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
+    axes[0].set_yticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
     axes[0].set_yticks([], minor=True)
     figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=5)
 

@@ -30,7 +30,6 @@ _removal = partial(contrast_scope, holds=True)
 _ladder = partial(contrast_scope, experiment="ladder")
 _short_ladder = partial(contrast_scope, experiment="short-ladder")
 _placement = partial(contrast_scope, experiment="placement")
-_unified = partial(contrast_scope, experiment="unified")
 _scaling = partial(contrast_scope, experiment="scaling")
 _norms = partial(contrast_scope, experiment="norms", holds=False)
 _width = partial(contrast_scope, experiment="width", holds=False)
@@ -139,20 +138,25 @@ unified = Claim(
     id="training-unified",
     title="The unified design lowers the loss, whatever the optimizer",
     statement="HG, DNP, OR and individual decay together lower the final loss, dense or with experts, under Muon as "
-    "under AdamW.",
+    "under AdamW, with a cosine as with a WSD schedule.",
     formula=r"L_{\text{standard}} > L_{\text{unified}}",
     source=f"{PAPER_A}, unified strategy on dense and mixture-of-experts models, AdamW and Muon, cosine and WSD",
     figures=(*FIGURES, "training-curves"),
-    scopes=(
-        _unified(
-            "muon",
-            f"{HALF}, under Muon at learning rate 0.003 with a cosine schedule, {AT_OUTPUT_SIZES}: the loss is lower.",
-            contrast="muon",
-            holds=True,
-        ),
-        _unified(
-            "moe", f"{HALF}, {STARTED}, a mixture of experts, cosine: the loss is lower.", contrast="moe", holds=False
-        ),
+    scopes=tuple(
+        contrast_scope(
+            f"{kind}-{optimizer}-{schedule}",
+            f"{SHORT}, {models}, under {name} at learning rate 0.003, {schedule.replace('wsd', 'WSD')}, "
+            f"{AT_OUTPUT_SIZES}: the loss is lower.",
+            experiment,
+            f"{optimizer}-{schedule}",
+            holds=optimizer == "muon",
+        )
+        for kind, models, experiment in (
+            ("dense", "a dense model", "unified"),
+            ("moe", "a mixture of experts", "unified-moe"),
+        )
+        for optimizer, name in (("muon", "Muon"), ("adamw", "AdamW"))
+        for schedule in ("cosine", "wsd")
     ),
 )
 
@@ -194,6 +198,30 @@ norms = Claim(
         ),
         _norms("query-value", f"{SMALLER}: query and value matrices are of one size.", contrast="query-value"),
         _norms("key-value", f"{SMALLER}: key and value matrices are of one size.", contrast="key-value"),
+    ),
+)
+
+crossover = Claim(
+    id="training-crossover",
+    title="Signal-to-noise tells which parameters leave their noise equilibrium",
+    statement="A parameter moves as far as at its crossover ρ*, or further, if and only if its gradient's "
+    "signal-to-noise ρ is ρ* or more; and it moves as far as a constant signal of that ρ would move it.",
+    formula=r"\mathrm{rms}(\Delta w) \ge \sqrt{\tfrac{2}{1 + \rho^{*2}}}\, \mathrm{rms}_{\text{noise}} "
+    r"\iff \rho \ge \rho^*",
+    source=f"{PAPER_B} leaves the question open; the crossover is ours, see noise-crossover",
+    figures=(*MECHANISMS, "measured-crossover"),
+    scopes=(
+        _norms(
+            "tells",
+            f"{SMALLER}, under AdamW with weight decay 1, row and column multipliers: true of nine in ten of all "
+            "parameters, by ρ at the end of training.",
+            contrast="crossover-tells",
+        ),
+        _norms(
+            "constant",
+            "The same: on geometric average they moved as far as by a constant signal, within 15%.",
+            contrast="crossover-moved",
+        ),
     ),
 )
 

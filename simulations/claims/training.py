@@ -228,40 +228,20 @@ crossover = Claim(
 multipliers = Claim(
     id="training-multipliers",
     title="Learned multipliers lower the loss",
-    statement="Scalar as well as vector multipliers lower the final loss, with Muon on hidden matrices and, of small "
-    "models, under AdamW.",
+    statement="Scalar as well as vector multipliers lower the final loss, under AdamW and with Muon on the matrices.",
     formula=r"L_{\text{none}} > L_{\text{scalar}}, L_{\text{vector}}",
     source=f"{PAPER_B}, gains of multipliers under AdamW and under Muon",
     figures=(*FIGURES, "training-curves"),
-    scopes=(
+    scopes=tuple(
         contrast_scope(
-            "muon-scalar",
-            f"{LARGER}, under Muon at learning rate 0.003: a scalar for each matrix.",
-            "multipliers",
-            "muon-scalar",
+            f"{optimizer}-{kind}",
+            f"{SHORT}, under {name} at learning rate 0.003: {words}.",
+            experiment,
+            kind,
             holds=True,
-        ),
-        contrast_scope(
-            "muon-vector",
-            f"{LARGER}, under Muon at learning rate 0.003: rows and columns.",
-            "multipliers",
-            "muon-vector",
-            holds=True,
-        ),
-        contrast_scope(
-            "adamw-scalar",
-            f"{SHORT}, under AdamW at learning rate 0.003: a scalar for each matrix.",
-            "short-multipliers",
-            "scalar",
-            holds=True,
-        ),
-        contrast_scope(
-            "adamw-vector",
-            f"{SHORT}, under AdamW at learning rate 0.003: rows and columns.",
-            "short-multipliers",
-            "vector",
-            holds=True,
-        ),
+        )
+        for optimizer, name, experiment in (("adamw", "AdamW", "multipliers"), ("muon", "Muon", "multipliers-muon"))
+        for kind, words in (("scalar", "a scalar for each matrix"), ("vector", "rows and columns"))
     ),
 )
 

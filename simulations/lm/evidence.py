@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from scalevec_theory.claim import Z_SCORE, Counterexample, Evidence, NotRun, Scope, Setting, measured
+from scalevec_theory.registry import UnknownName
 from simulations.lm.contrast import Contrast, Estimate, decisive
 from simulations.lm.experiment import Experiment, Outcome, committed, perform
 from simulations.lm.experiments import EXPERIMENTS
@@ -29,9 +30,18 @@ def contrast_scope(
 
     The evidence is the outcome of full effort that comes with the code; at full effort the experiment is run anew (into
     ``results/runs``, from where it goes on if it is stopped).
+
+    Raises
+    ------
+    UnknownName : no such experiment, or no such contrast in it.
     """
+    if experiment not in EXPERIMENTS:
+        raise UnknownName("experiment", experiment, list(EXPERIMENTS))
     e = EXPERIMENTS[experiment]
-    of = next(c for c in e.contrasts if c.name == contrast)
+    contrasts = {c.name: c for c in e.contrasts}
+    if contrast not in contrasts:
+        raise UnknownName(f"contrast of {experiment}", contrast, list(contrasts))
+    of = contrasts[contrast]
     asked = of.within if within is None else within
 
     def measure(setting: Setting) -> list[Evidence]:

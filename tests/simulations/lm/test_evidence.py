@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from scalevec_theory.claim import NotRun, Setting
+from scalevec_theory.registry import UnknownName
 from simulations.lm import evidence as module
 from simulations.lm.contrast import difference
 from simulations.lm.evidence import contrast_scope, evidence
@@ -75,7 +76,19 @@ def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
 def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "committed", lambda e: None)
     module._committed.cache_clear()
-    scope = contrast_scope("s", "…", "removal", "shared-lr", holds=True)
+    scope = contrast_scope("s", "…", "removal", "half-lr", holds=True)
     assert scope.measure is not None
     with pytest.raises(NotRun, match="removal, as it is declared, has not been run at full effort"):
         scope.measure(Setting("quick", 0, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "contrast", "told"),
+    [
+        ("removl", "half-lr", "no experiment named 'removl'; nearest: removal"),
+        ("removal", "half", "no contrast of removal named 'half'; nearest: half-lr"),
+    ],
+)
+def test_a_contrast_that_is_not_there_is_named_with_the_nearest(experiment, contrast, told):
+    with pytest.raises(UnknownName, match=told):
+        contrast_scope("x", "x", experiment, contrast, holds=True)

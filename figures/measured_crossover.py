@@ -23,7 +23,7 @@ from simulations.lm.experiment import Experiment, Outcome
 
 EXPERIMENT = "norms"
 ARMS = {"adamw": "AdamW, λ = 1", "vector": "with row and column multipliers"}
-NAMED = {"norm": "final norm", "head": "head", "embedding": "embedding", "query": "query"}
+NAMED = {"norm": "final norm", "head": "head"}
 ABOVE, MOVED = "signal.above_", "signal.moved_"
 KINDS = {
     "matrices": ("o", style.BLUE),
@@ -60,7 +60,7 @@ def scatter(ax: Axes, e: Experiment, outcome: Outcome, arm: str) -> None:
             bands.bar(ax, x, moved, linestyle="none", marker=marker, color=color, label=name)
             for role, place, height in zip(members, x, moved[0], strict=True):
                 if role in NAMED:
-                    style.label(ax, NAMED[role], place, height, -6, ha="right", color=color)
+                    style.label(ax, NAMED[role], place, height, 0, -9, ha="center", color=color)
     star = crossover(e, arm)
     line = torch.cat([torch.linspace(0, 1, 30), torch.logspace(0, math.log10(2 * max(10, *above.values())), 100)])
     ax.set_xscale("symlog", linthresh=1.0)

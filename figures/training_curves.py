@@ -6,6 +6,7 @@ losses are.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def losses(ax: Axes, e: Experiment, outcome: Outcome) -> None:
     for k, arm in enumerate(shown):
         bands.band(ax, *bands.course(outcome, Contrast(arm, {arm: 1.0})), label=arm, **bands.look(k))
     ax.set(xlabel="step", ylabel="held-out loss, nats/token", title=bands.run_of(outcome))
-    ax.legend(loc="upper right", fontsize=6.5, handlelength=2.0, labelspacing=0.15, borderaxespad=0.0)
+    beside(ax)
 
 
 def differences(ax: Axes, e: Experiment, outcome: Outcome) -> None:
@@ -52,15 +53,21 @@ def differences(ax: Axes, e: Experiment, outcome: Outcome) -> None:
     title = "differences"
     for k, contrast in enumerate(c for c in e.contrasts if c.pair is not None):
         steps, numbers = bands.course(outcome, contrast)
-        bands.band(ax, steps, numbers, label=contrast.formula, **bands.look(k))
+        label = textwrap.fill(contrast.formula, 24, break_on_hyphens=False)
+        bands.band(ax, steps, numbers, label=label, **bands.look(k))
         if contrast.paper is not None:
-            title = "differences (diamond: the paper's, at its scale)"
+            title = "differences (◆ the paper's)"
             ax.plot(
                 steps[-1], contrast.paper, "D", color=bands.look(k)["color"], markeredgecolor="black", clip_on=False
             )
     ax.axhline(0, color=style.BLACK, linewidth=0.8)
     ax.set(xlabel="step", ylabel="difference, nats/token", title=title)
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=6.5, handlelength=2.0)
+    beside(ax)
+
+
+def beside(ax: Axes) -> None:
+    """A legend to the right of a panel."""
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=6.5, handlelength=2.0, labelspacing=0.2)
 
 
 def picture(out: Path, name: str, shown: Sequence[tuple[Experiment, Outcome]]) -> list[Path]:

@@ -18,7 +18,9 @@ from simulations.lm.experiment import Experiment, Outcome
 
 SHOWN = (
     "removal",
+    "removal-own-lr",
     "iwd",
+    "iwd-input",
     "long-horizon",
     "ladder",
     "short-ladder",

@@ -44,8 +44,7 @@ removal = Claim(
     scopes=(
         _removal("shared-lr", f"{LARGER}, at learning rate 0.003.", "ladder", "removal"),
         _removal("short", f"{SHORT}, at learning rate 0.003.", "short-ladder", "removal"),
-        _removal("half-lr", f"{SHORT}, at learning rate 0.006, half of what is best for both.", "removal", "half-lr"),
-        _removal("own-lr", f"{SHORT}, at learning rate 0.012, the best for both.", "removal-own-lr", "own-lr"),
+        _removal("own-lr", f"{SHORT}, at learning rate 0.006, the best for both.", "removal-own-lr", "own-lr"),
     ),
 )
 

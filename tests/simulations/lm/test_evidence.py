@@ -63,7 +63,7 @@ def test_the_detail_says_what_it_is_worth_and_what_the_paper_has():
 def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
     contrast = E.contrasts[0]
     curves = {
-        arm: {s: [3.0, 1 + 0.1 * (arm == contrast.pair[1]) + 1e-3 * s * (arm == "with")] for s in range(4)}
+        arm: {s: [3.0, 1 + 0.1 * (arm == contrast.pair[1]) + 1e-3 * s * (arm.startswith("with-"))] for s in range(4)}
         for arm in E.arms
     }
     outcome = Outcome(E.id, E.design("full"), "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})
@@ -76,7 +76,7 @@ def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
 def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "committed", lambda e: None)
     module._committed.cache_clear()
-    scope = contrast_scope("s", "…", "removal", "half-lr", holds=True)
+    scope = contrast_scope("s", "…", "removal", "lr-0.006", holds=True)
     assert scope.measure is not None
     with pytest.raises(NotRun, match="removal, as it is declared, has not been run at full effort"):
         scope.measure(Setting("quick", 0, np.random.default_rng(0)))
@@ -85,8 +85,8 @@ def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("experiment", "contrast", "told"),
     [
-        ("removl", "half-lr", "no experiment named 'removl'; nearest: removal"),
-        ("removal", "half", "no contrast of removal named 'half'; nearest: half-lr"),
+        ("removl", "lr-0.006", "no experiment named 'removl'; nearest: removal"),
+        ("removal", "lr-0.06", "no contrast of removal named 'lr-0.06'; nearest: lr-0.0"),
     ],
 )
 def test_a_contrast_that_is_not_there_is_named_with_the_nearest(experiment, contrast, told):

@@ -59,8 +59,8 @@ _MULTIPLIER_CONTRASTS = (difference("scalar", "none", "scalar"), difference("vec
 _ALL = (
     _short(
         "removal",
-        "At which of four learning rates is each model best, with learned norm scales and without, and do these lower the "
-        "final loss at all of them?",
+        "At which of four learning rates is each model best, with learned norm scales and without, and do these lower "
+        "the final loss at all of them?",
         PAPER_A,
         "llama",
         {

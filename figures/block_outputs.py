@@ -19,6 +19,7 @@ from simulations.lm.experiment import Experiment, Outcome
 EXPERIMENT = "diversity"
 ARMS = {"none": "no multiplier", "scalar": "scalar", "vector": "rows and columns"}
 MARKERS = ("o", "s", "^")
+TICKS = (0.02, 0.05, 0.1, 0.2, 0.5)
 SUBMODULES = {"attention": "Attention", "feed_forward": "Feed-forward"}
 
 
@@ -30,10 +31,13 @@ def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> N
             numbers = np.array([bands.values(c, outcome.estimate(c)) for c in asked]).T
             places = [n + 1 + 0.08 * (k - 1) for n in layers]
             bands.bar(ax, places, numbers, label=label, marker=MARKERS[k], **bands.look(k))
-            ax.set(xlabel="layer", ylabel="rms of what is added", title=title, yscale="log")
+            ax.set(xlabel="layer", title=title, yscale="log", ylim=(0.02, 0.6))
             ax.set_xticks([n + 1 for n in layers])
+            ax.set_yticks(TICKS, [f"{x:g}" for x in TICKS])
+            ax.set_yticks([], minor=True)
         steps, numbers = bands.course(outcome, Contrast("", {arm: 1.0}, "diversity.blocks", logarithm=True))
         bands.band(axes[-1], steps, numbers, marker=MARKERS[k], **bands.look(k))
+    axes[0].set_ylabel("rms of what is added")
     axes[-1].set(xlabel="step", ylabel="sd of the logarithm", title="Over all sub-modules")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 

@@ -18,6 +18,7 @@ from simulations.lm.experiment import Experiment, Outcome
 EXPERIMENT = "curvature"
 ARMS = {"without": "scales do not decay", "with": "all scales decay"}
 PANELS = {"sharpness.eigenvalue": "top eigenvalue", "sharpness.step": "largest stable step"}
+TICKS = ((5, 10, 20, 40), (0.6, 0.7, 0.8, 0.9, 1), (0.25, 0.5, 1, 2))
 
 
 def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> None:
@@ -31,6 +32,9 @@ def fill(figure: Figure, axes: list[Axes], e: Experiment, outcome: Outcome) -> N
         bands.band(axes[-1], *bands.course(outcome, paired), label=label, marker="^D"[k - 2], **bands.look(k))
     axes[-1].axhline(1, color=style.BLACK, linewidth=0.8)
     axes[-1].set(xlabel="step", ylabel="with over without decay", yscale="log", title="Ratios")
+    for ax, ticks in zip(axes, TICKS, strict=True):
+        ax.set_yticks(ticks, [f"{x:g}" for x in ticks])
+        ax.set_yticks([], minor=True)
     handles, labels = axes[0].get_legend_handles_labels()
     more = axes[-1].get_legend_handles_labels()
     figure.legend(handles + more[0], labels + more[1], loc="outside lower center", ncols=4)

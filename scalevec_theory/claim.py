@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -154,6 +155,7 @@ class Scope:
     proof : builds the symbolic proof.
     measure : evidence from a simulation or a training run.
     cost : problems searched are divided by this; for margins that are slow to compute.
+    reads : files that ``measure`` takes its evidence from; a result that is kept is of these files as they were.
     """
 
     name: str
@@ -165,6 +167,7 @@ class Scope:
     proof: Callable[[], Proof] | None = None
     measure: Callable[[Setting], Sequence[Evidence]] | None = None
     cost: float = 1.0
+    reads: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         _check_name("scope", self.name)

@@ -127,6 +127,14 @@ def claims_in_file(path: str | Path) -> dict[str, Claim]:
     return claims
 
 
+def split_address(name: str) -> tuple[str | None, str]:
+    """File and what is named in it, of ``NAME``, ``FILE.py`` or ``FILE.py:NAME``; a file is told by its ``.py``."""
+    if name.endswith(".py"):
+        return name, ""
+    file, mark, address = name.rpartition(".py:")
+    return (f"{file}.py", address) if mark else (None, name)
+
+
 def blame(path: str | Path, error: BaseException) -> str:
     """``PATH:LINE: ErrorType: message`` on one line; the line is that of the deepest frame in ``path``, if any."""
     line, trace = None, error.__traceback__

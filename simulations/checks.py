@@ -17,7 +17,15 @@ from scalevec_theory.check import EFFORTS, check_scope, falsify
 from scalevec_theory.claim import Claim, Counterexample, Evidence, Result, Scope, Verdict
 from scalevec_theory.counts import check_count
 from scalevec_theory.flow import check_device
-from scalevec_theory.registry import UnknownName, blame, claims_in_file, defining_module, find_scopes, installed_claims
+from scalevec_theory.registry import (
+    UnknownName,
+    blame,
+    claims_in_file,
+    defining_module,
+    find_scopes,
+    installed_claims,
+    split_address,
+)
 from simulations.parallel import Call, Raised, run_parallel
 from simulations.provenance import provenance, versions
 from simulations.store import check_writable, plain, read_json, write_json
@@ -63,7 +71,7 @@ def find_targets(names: Sequence[str]) -> list[Target]:
     """
     found: dict[str, Target] = {}
     for name in names or installed_claims():
-        file, address = _split(name)
+        file, address = split_address(name)
         claims = installed_claims() if file is None else claims_in_file(file)
         for one in [address] if address else claims:
             for claim, scope in find_scopes(one, claims):
@@ -81,14 +89,6 @@ def find_target(name: str, scope: str) -> Target:
     if len(named) > 1:
         raise ValueError(f"{name} has several scopes {scope}: {', '.join(t.argument for t in named)}; name the claim")
     return named[0]
-
-
-def _split(name: str) -> tuple[str | None, str]:
-    """File and address; a file is told by its ``.py``."""
-    if name.endswith(".py"):
-        return name, ""
-    file, mark, address = name.rpartition(".py:")
-    return (f"{file}.py", address) if mark else (None, name)
 
 
 def check_all(
@@ -261,11 +261,14 @@ def _file_name(target: Target, effort: str, seed: int, device: str) -> str:
 
 
 def _key(target: Target) -> str:
-    """A hash of everything but the file's name that a result depends on: code and versions."""
-    package = "scalevec_theory" if target.file else defining_module(target.claim.id).partition(".")[0]
+    """A hash of everything but the file's name that a result depends on: code, versions, and files that are read.
+
+    A file of a user's may import all of ours.
+    """
+    package = "simulations" if target.file else defining_module(target.claim.id).partition(".")[0]
     parts = [_package_digest("scalevec_theory"), _package_digest(package), _digest(Path(__file__).read_bytes())]
-    if target.file:
-        parts.append(_digest(Path(target.file).read_bytes()))
+    for file in (*([Path(target.file)] if target.file else []), *target.scope.reads):
+        parts.append(_digest(file.read_bytes()) if file.is_file() else "missing")
     return _digest(json.dumps([target.address, parts, versions(LIBRARIES)]).encode())
 
 

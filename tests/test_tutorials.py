@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize("name", ["new_claim", "real_models", "weight_norms"])
+@pytest.mark.parametrize("name", ["new_claim", "real_models", "training_claim", "weight_norms"])
 def test_the_code_of_a_tutorial_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = DOCS / f"{name}.md"

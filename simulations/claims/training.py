@@ -200,6 +200,26 @@ norms = Claim(
     ),
 )
 
+curvature = Claim(
+    id="training-curvature",
+    title="Decay of norm scales lets gradient descent take larger steps",
+    statement="In a model whose norm scales decayed in training, the largest step at which gradient descent is stable "
+    "is larger than in one whose scales did not.",
+    formula=r"\eta_{\max}(\text{scales decay}) > \eta_{\max}(\text{scales do not})",
+    source=f"{PAPER_A}, curvature bounded by weight decay on scale vectors",
+    figures=(*MECHANISMS, "curvature-training"),
+    scopes=(
+        contrast_scope(
+            "step",
+            f"{SMALLER}, under AdamW with weight decay 1, of all scales or none: stable if 20 steps of gradient "
+            "descent on one batch end no higher than they began.",
+            "curvature",
+            "step",
+            holds=True,
+        ),
+    ),
+)
+
 crossover = Claim(
     id="training-crossover",
     title="Signal-to-noise tells which parameters leave their noise equilibrium",

@@ -91,7 +91,7 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
     "  scalevec experiment removal --effort standard\n"
     "  scalevec experiment large --effort full --device cuda --minutes 9 --figure results/large.svg"
 )
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, metavar="[NAME | FILE.py[:NAME]]...")
 @click.option("--list", "listed", is_flag=True, help="Tell what they ask and how long they take, and run nothing.")
 @click.option("--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="Steps and seeds.")
 @on_jobs
@@ -117,7 +117,7 @@ def experiment(
     runs: Path,
     device: str,
 ) -> None:
-    """Run experiments, all or those named, and print every contrast with its interval.
+    """Run experiments, all or those named or declared in a file, and print every contrast with its interval.
 
     Quick effort takes seconds and says nothing about the question; standard takes minutes, full hours.  It can be
     stopped at any time: finished runs are stored, and the same command goes on.  Experiments too large for processors
@@ -173,19 +173,45 @@ def experiment(
 
 
 def find_experiments(names: tuple[str, ...]) -> list[Experiment]:
-    """Those named, or all but the ones that are run on request only.
+    """Those named, or all but the ones that are run on request only; ``FILE.py`` or ``FILE.py:ID`` are of one's own.
 
     Raises
     ------
-    ValueError : a name that is not known, with the nearest.
+    UnknownName : no such experiment, with the nearest.
+    BrokenClaimFile : a file is missing, raises, or declares no experiment.
     """
-    from scalevec_theory.registry import UnknownName
+    from scalevec_theory.registry import UnknownName, split_address
     from simulations.lm.experiments import EXPERIMENTS
 
+    found: list[Experiment] = []
     for name in names:
-        if name not in EXPERIMENTS:
-            raise UnknownName("experiment", name, list(EXPERIMENTS))
-    return [EXPERIMENTS[name] for name in names] or [e for e in EXPERIMENTS.values() if not e.on_request]
+        file, address = split_address(name)
+        known = EXPERIMENTS if file is None else experiments_in_file(file)
+        if address and address not in known:
+            raise UnknownName("experiment", address, list(known))
+        found += [known[address]] if address else known.values()
+    return found or [e for e in EXPERIMENTS.values() if not e.on_request]
+
+
+def experiments_in_file(path: str) -> dict[str, Experiment]:
+    """The experiments that a Python file declares by module-level names, by id.
+
+    Raises
+    ------
+    BrokenClaimFile : the file is missing, raises, or declares none, or two of one id.
+    """
+    from scalevec_theory.registry import BrokenClaimFile, module_in_file
+    from simulations.lm.experiment import Experiment
+
+    found: dict[str, Experiment] = {}
+    for e in vars(module_in_file(path)).values():
+        if isinstance(e, Experiment) and found.setdefault(e.id, e) is not e:
+            raise BrokenClaimFile(f"{path}: declares the experiment {e.id!r} twice")
+    if not found:
+        raise BrokenClaimFile(
+            f"{path}: declares no experiment (a module-level name bound to simulations.lm.experiment.Experiment)"
+        )
+    return found
 
 
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

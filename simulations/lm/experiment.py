@@ -283,8 +283,9 @@ def _by_seed(arms: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dic
     return {arm: {int(seed): curve for seed, curve in runs.items()} for arm, runs in arms.items()}
 
 
-def committed(experiment: Experiment) -> Outcome | None:
-    """The outcome of full effort that comes with the code, if there is one of what is declared now."""
-    path = OUTCOMES / f"{experiment.id}.json"
+def committed(experiment: Experiment, file: Path | None = None) -> Outcome | None:
+    """The outcome of full effort in ``file``, or that which comes with the code, if there is one of what is declared
+    now."""
+    path = OUTCOMES / f"{experiment.id}.json" if file is None else file
     outcome = stored(path) if path.exists() else None
     return outcome if outcome is not None and outcome.design == experiment.design("full") else None

@@ -119,6 +119,18 @@ def test_new_versions_or_new_code_of_ours_make_stored_results_stale(monkeypatch:
     assert marks() == 3
 
 
+def test_a_file_that_a_scope_reads_makes_its_stored_result_stale(folder: Path) -> None:
+    claim = find_targets(["counted.py"])[0].claim
+    data = folder / "data.json"
+    scope = replace(claim.scopes[0], reads=(data,))
+    target = checks.Target(claim, scope, "counted.py")
+    keys = [checks._key(target)]
+    for text in ("1", "2"):
+        data.write_text(text)
+        keys.append(checks._key(target))
+    assert len(set(keys)) == 3
+
+
 def test_the_key_of_a_result_knows_all_code_it_rests_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim of this package rests on the theory as well, and every result on the runner itself."""
     target = find_targets(["training-removal"])[0]

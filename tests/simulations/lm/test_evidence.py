@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from scalevec_theory.registry import UnknownName
 from simulations.lm import evidence as module
 from simulations.lm.contrast import difference
 from simulations.lm.evidence import contrast_scope, evidence
-from simulations.lm.experiment import Outcome
+from simulations.lm.experiment import OUTCOMES, Experiment, Outcome, perform, store
 from simulations.lm.experiments import EXPERIMENTS
 
 CONTRAST = difference("x", "a", "b", 0.02)
@@ -69,13 +71,13 @@ def test_a_counterexample_shows_it_again(monkeypatch: pytest.MonkeyPatch):
     outcome = Outcome(E.id, E.design("full"), "full", {arm: [0, 10] for arm in E.arms}, curves, 1, 1.0, {})
     found = evidence(outcome, E, contrast)
     assert found.counterexample is not None
-    monkeypatch.setattr("simulations.lm.experiment.committed", lambda e: outcome)
+    monkeypatch.setattr("simulations.lm.experiment.stored", {OUTCOMES / "removal.json": outcome}.__getitem__)
     exec(found.counterexample.code, {})
 
 
 def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "committed", lambda e: None)
-    module._committed.cache_clear()
+    module._read.cache_clear()
     scope = contrast_scope("s", "…", "removal", "lr-0.006", holds=True)
     assert scope.measure is not None
     with pytest.raises(NotRun, match="removal, as it is declared, has not been run at full effort"):
@@ -92,3 +94,38 @@ def test_an_experiment_that_was_not_run_is_not_run(monkeypatch: pytest.MonkeyPat
 def test_a_contrast_that_is_not_there_is_named_with_the_nearest(experiment, contrast, told):
     with pytest.raises(UnknownName, match=told):
         contrast_scope("x", "x", experiment, contrast, holds=True)
+
+
+OWN = Experiment(
+    "own", "Is a learning rate of nothing as good?", "made up", "llama",
+    {"still": {"lr": 1e-9}, "moving": {}},
+    (difference("moving", "still", "moving"), difference("still", "moving", "still")),
+    threshold=0.1, steps=(4, 4, 20), seeds=(2, 2, 4),
+    sizes={"width": 16, "layers": 1, "heads": 2, "hidden": 16},
+    settings={"data": "markov:8", "batch": 4, "length": 16, "lr": 1e-2, "held_out": 2, "evaluations": 2},
+)  # fmt: skip
+QUICK = Setting("quick", 0, np.random.default_rng(0))
+
+
+def test_an_experiment_of_ones_own_is_judged_by_the_file_it_was_written_to(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    file = tmp_path / "own.json"
+    moving, still = (
+        contrast_scope(c.name, "…", OWN, c.name, holds=c.name == "moving", outcome=file) for c in OWN.contrasts
+    )
+    assert moving.reads == (file,)
+    with pytest.raises(
+        NotRun, match=r"experiment own, .* has not been run .* FILE.py:own --json .*own.json --effort full"
+    ):
+        moving.measure(QUICK)
+    store(perform(OWN, "full", tmp_path / "runs"), file)
+    (good,), (bad,) = moving.measure(QUICK), still.measure(QUICK)
+    assert good.supports is True and bad.supports is False
+    exec(bad.counterexample.code, {})
+    store(replace(perform(OWN, "full", tmp_path / "runs"), design="another"), file)
+    with pytest.raises(NotRun):
+        moving.measure(QUICK)
+    for given in ({"experiment": OWN}, {"experiment": "removal", "outcome": file}):
+        with pytest.raises(
+            ValueError, match=r"outcome=.*: expected the file of an experiment of your own, and none of one"
+        ):
+            contrast_scope("x", "…", contrast="moving", holds=True, **given)

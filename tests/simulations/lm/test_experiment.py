@@ -298,6 +298,41 @@ def test_an_experiment_that_is_stopped_prints_stores_and_draws_what_it_has(tmp_p
     assert "0 of 3 seeds are finished" in none.output and str(none.exception).endswith("expected two or more")
 
 
+DECLARED = """
+from simulations.lm.contrast import difference
+from simulations.lm.experiment import Experiment
+
+def declared(id):
+    return Experiment(
+        id, "?", "made up", "llama", {"a": {"lr": 1e-2}, "b": {"lr": 1e-9}}, (difference("lr", "b", "a"),), 0.1,
+        (4, 4, 4), (2, 2, 2), {"width": 16, "layers": 1, "heads": 2, "hidden": 16},
+        {"data": "markov:8", "batch": 4, "length": 16, "held_out": 2, "evaluations": 2},
+    )
+
+first, second = declared("first"), declared("second")
+"""
+
+
+def test_experiments_of_a_file_are_run_by_its_name(tmp_path: Path):
+    file = tmp_path / "mine.py"
+    file.write_text(DECLARED)
+    options = ["--runs", str(tmp_path / "runs"), "--jobs", "1"]
+    shown = CliRunner().invoke(command, [str(file), *options])
+    assert shown.exit_code == 0 and "first: ?" in shown.output and "second: ?" in shown.output
+    out = tmp_path / "second.json"
+    shown = CliRunner().invoke(command, [f"{file}:second", "--effort", "full", "--json", str(out), *options])
+    assert shown.exit_code == 0 and "first: ?" not in shown.output and stored(out).experiment == "second"
+    for name, text, told in (
+        (f"{file}:secnd", DECLARED, "no experiment named 'secnd'; nearest: second"),
+        (str(file), "x = 1", "mine.py: declares no experiment"),
+        (str(file), DECLARED.replace('"second"', '"first"'), "mine.py: declares the experiment 'first' twice"),
+        (str(file), DECLARED.replace("declared(id):", "declared(id) -"), "mine.py:5: SyntaxError"),
+        (str(tmp_path / "none.py"), "", "none.py: no such file"),
+    ):
+        file.write_text(text)
+        assert told in str(CliRunner().invoke(command, [name, *options]).exception)
+
+
 def test_experiments_are_listed_with_what_they_ask_and_took():
     shown = CliRunner().invoke(command, ["--list"], env={"COLUMNS": "160"})
     assert shown.exit_code == 0, shown.output

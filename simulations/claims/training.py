@@ -307,8 +307,8 @@ projector = Claim(
 head = Claim(
     id="training-head",
     title="A row multiplier on the language-model head does harm",
-    statement="With a row multiplier on the head as on all other matrices the final loss is higher than with one on all "
-    "others only.",
+    statement="With a row multiplier on the head as on all other matrices the final loss is higher than with one on "
+    "all others only.",
     formula=r"L_{\text{with}} > L_{\text{without}}",
     source=f"{PAPER_B}, multipliers left off the head",
     figures=FIGURES,

@@ -6,8 +6,8 @@ of the papers' wording, and 5% where they say "follow" and "alike".  In a first 
 of losses scattered from seed to seed by 0.01 to 0.04 nats: six seeds decide the threshold of 0.02 with a chance of 0.45
 at the former and 0.01 at the latter, 16 with one of 1.00 and 0.10, 24 with one of 1.00 and 0.22.
 
-Questions that six seeds or ten had left undecided were asked again of 5 to 24 others, from `AGAIN` on; ``diversity``,
-after six and twelve seeds, a third time, and so ``projector`` after five and six.
+Questions that six seeds or ten had left undecided were asked again of 5 to 24 others, from `AGAIN` on; ``diversity``
+was asked a third time after six and twelve seeds, ``projector`` after five and six, ``width`` at three and four widths.
 The band of ``crossover-moved`` is as wide as the model of a constant signal is off where gradients are made by it, in
 40 steps of AdamW (0.9, 0.95).
 """
@@ -42,7 +42,7 @@ AGAIN = 100
 
 FAR = {"low": 0.1, "lower": 10**-0.25, "middle": 10**0.5, "higher": 10**1.25, "high": 100.0}
 """Factors on the equilibrium norm √(η/λ): three decades, about where a first run found the least loss."""
-WIDTHS = (16, 32, 48, 64)
+WIDTHS = (16, 32, 48, 64, 96, 128)
 
 
 def _experiment(settings: Mapping[str, Any] | None = None, **more: Any) -> Experiment:
@@ -162,7 +162,8 @@ MECHANISMS = (
                 ("alignment-hidden", "alignment.hidden", (0.4, 0.6)),
             )
         ),
-        first_seed=AGAIN,
+        seeds=(2, 3, 12),
+        first_seed=2 * AGAIN,
         settings={
             "design": "none",
             "multipliers": "scalar",

@@ -40,10 +40,10 @@ WORDS = {
     "log diversity": "ln of the ratio of spreads",
     "log orbits": "ln of distance along a symmetry",
     "log sharpness": "ln ratio: eigenvalues, stable steps",
-    "log signal": "ln: signal over matrices', moved over expected",
+    "log signal": "ln of ratio: signal, displacement",
     "log sizes": "size's power of the width",
     "orbits": "ln along a symmetry",
-    "signal": "signal and displacement: rank correlation, share",
+    "signal": "rank correlation; share that is told",
 }
 """What is on the axis."""
 
@@ -97,8 +97,8 @@ def forest(ax: Axes, quantity: str, rows: list[Row]) -> None:
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel(WORDS[quantity])
     if ax.get_xscale() == "linear":
-        ax.locator_params(axis="x", nbins=5)
-        ax.ticklabel_format(axis="x", useMathText=True)
+        ax.locator_params(axis="x", nbins=5 if sizes[-1] > 1e-3 else 2)  # smaller numbers are longer
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     ax.grid(visible=False, axis="y")
 
 

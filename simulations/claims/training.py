@@ -305,26 +305,6 @@ projector = Claim(
     ),
 )
 
-mlp = Claim(
-    id="training-mlp",
-    title="A vector multiplier frees feed-forward matrices from the norm that Muon gives them",
-    statement="Where the equilibrium norm of feed-forward matrices is forced far down, the loss rises less, or falls "
-    "more, with row multipliers than without.",
-    formula=r"\Delta L_{\text{none}} > \Delta L_{\text{vector}}",
-    source=f"{PAPER_B}, MLP experiment",
-    figures=(*FIGURES, "size-sweeps"),
-    scopes=(
-        contrast_scope(
-            "vector-saves",
-            f"{SMALLER} under Muon and weight decay 4, norm scales frozen, √(η/λ) of the feed-forward matrices lower "
-            "by 1.5 decades, row multipliers that learn at 30 times the rate.",
-            "mlp-muon",
-            "vector-saves-low",
-            holds=True,
-        ),
-    ),
-)
-
 start = Claim(
     id="training-start",
     title="Learned scalar multipliers lower the loss, wherever they start",

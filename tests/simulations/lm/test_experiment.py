@@ -385,6 +385,11 @@ def test_outcomes_that_come_with_the_code_are_whole_and_of_what_is_declared():
             assert outcome.estimate(contrast).seeds == e.seeds[2]
 
 
+def test_full_effort_of_all_that_need_no_gpu_took_less_than_four_hours_of_two_processes():
+    outcomes = [committed(e) for e in find_experiments(())]
+    assert sum(o.seconds for o in outcomes if o is not None) / 2 < 4 * 3600
+
+
 def test_numbers_of_the_papers_stand_where_the_papers_have_them():
     found = {(e.id, c.name): c.paper for e in EXPERIMENTS.values() for c in e.contrasts if c.paper is not None}
     assert found == {

@@ -28,7 +28,7 @@ class UnknownName(ValueError):
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         known = sorted(known)
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or known[:3]
-        super().__init__(f"no {what} named {name!r}; nearest: {', '.join(near)}")
+        super().__init__(f"no {what} named {name!r}" + (f"; nearest: {', '.join(near)}" if near else "; there is none"))
 
 
 class BrokenClaimFile(ValueError):

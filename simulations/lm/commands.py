@@ -88,18 +88,25 @@ def train(family: str, settings: tuple[str, ...], runs: Path, device: str) -> No
 @click.command(
     epilog="\b\nExample:\n"
     "  scalevec experiment --list\n"
+    "  scalevec experiment my_training.py:mine --effort full --json mine.json\n"
     "  scalevec experiment removal --effort standard\n"
     "  scalevec experiment large --effort full --device cuda --minutes 9 --figure results/large.svg"
 )
 @click.argument("names", nargs=-1, metavar="[NAME | FILE.py[:NAME]]...")
-@click.option("--list", "listed", is_flag=True, help="Tell what they ask and how long they take, and run nothing.")
+@click.option("--list", "listed", is_flag=True, help="Tell what they ask and how long ours took, and run nothing.")
 @click.option("--effort", type=click.Choice(EFFORTS), default="quick", show_default=True, help="Steps and seeds.")
 @on_jobs
 @on_scheduler
 @click.option(
     "--minutes", type=float, default=None, metavar="N", help="Stop after so long, and take the seeds all arms have."
 )
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Results.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the results of one experiment, which scopes of claims can read.",
+)
 @click.option(
     "--figure", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Draw the losses (SVG and PNG)."
 )
@@ -268,8 +275,8 @@ def listing_table(chosen: Sequence[Experiment]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("experiment", no_wrap=True)
     table.add_column("question")
-    for column in ("runs", "minutes"):
-        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("runs\n(full effort)", "minutes of\none process"):
+        table.add_column(column, justify="right")
     total = 0.0
     for e in chosen:
         outcome = committed(e)
@@ -277,7 +284,8 @@ def listing_table(chosen: Sequence[Experiment]) -> Table:
         total += minutes
         told = f"{minutes:.0f}" if minutes else "on request" if e.on_request else "not run"
         table.add_row(e.id, e.question, str(len(e.runs("full"))), told)
-    table.add_row("", "all that were run", "", f"{total:.0f}")
+    if total:
+        table.add_row("", "all", "", f"{total:.0f}")
     return table
 
 

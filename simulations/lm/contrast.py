@@ -38,6 +38,12 @@ class Contrast:
     within: tuple[float, float] = (0.0, math.inf)
     paper: float | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for an interval that is empty."""
+        low, high = self.within
+        if not low < high:
+            raise ValueError(f"contrast {self.name!r}: within={self.within}: expected a lower end below the upper one")
+
     @property
     def pair(self) -> tuple[str, str] | None:
         """The arms (worse, better) of a plain difference of losses; None for any other contrast."""

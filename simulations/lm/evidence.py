@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from scalevec_theory.claim import Z_SCORE, Counterexample, Evidence, NotRun, Scope, Setting, measured
 from scalevec_theory.registry import UnknownName
 from simulations.lm.contrast import Contrast, Estimate, decisive
-from simulations.lm.experiment import Experiment, Outcome, committed, perform
+from simulations.lm.experiment import Experiment, Outcome, committed, perform, stored
 from simulations.lm.experiments import EXPERIMENTS
 
 RUNS = Path("results/runs")
@@ -50,51 +51,55 @@ def contrast_scope(
     contrasts = {c.name: c for c in e.contrasts}
     if contrast not in contrasts:
         raise UnknownName(f"contrast of {e.id}", contrast, list(contrasts))
-    of = contrasts[contrast]
-    asked = of.within if within is None else within
+    of = contrasts[contrast] if within is None else replace(contrasts[contrast], within=within)
 
     def measure(setting: Setting) -> list[Evidence]:
         if setting.effort == "full" and file is None:
-            return [evidence(perform(e, "full", RUNS, device=setting.device), e, of, asked)]
-        return [evidence(_committed(e, file), e, of, asked, file)]
+            return [evidence(perform(e, "full", RUNS, device=setting.device), e, of)]
+        return [evidence(_read(e.id) if file is None else _of_file(e, file), e, of, file)]
 
     return Scope(name, statement, holds, measure=measure, reads=() if file is None else (file,))
 
 
-def _committed(e: Experiment, file: Path | None) -> Outcome:
-    if (outcome := _read(e.id) if file is None else committed(e, file)) is None:
-        command = e.id if file is None else f"FILE.py:{e.id} --json {file}"
+@cache
+def _read(name: str) -> Outcome:
+    if (outcome := committed(EXPERIMENTS[name])) is None:
         raise NotRun(
-            f"the experiment {e.id}, as it is declared, has not been run at full effort; "
-            f"scalevec experiment {command} --effort full"
+            f"the experiment {name}, as it is declared, has not been run at full effort; "
+            f"scalevec experiment {name} --effort full"
         )
     return outcome
 
 
-@cache
-def _read(name: str) -> Outcome | None:
-    return committed(EXPERIMENTS[name])
+def _of_file(e: Experiment, file: Path) -> Outcome:
+    """The outcome of one's own experiment; raises NotRun, saying why, where the file has none of what is declared."""
+    again = f"scalevec experiment FILE.py:{e.id} --effort full --json {file}"
+    if not file.exists():
+        raise NotRun(f"{file.resolve()}: no such file; {again}")
+    try:
+        outcome = stored(file)
+    except ValueError as error:
+        raise NotRun(str(error)) from error
+    if outcome.experiment != e.id:
+        raise NotRun(f"{file}: an outcome of the experiment {outcome.experiment}; expected one of {e.id}")
+    if outcome.effort != "full":
+        raise NotRun(f"{file}: an outcome of {outcome.effort} effort; {again}")
+    if outcome.design != e.design("full"):
+        raise NotRun(f"{file}: made with other settings or seeds than the experiment {e.id} declares now; {again}")
+    return outcome
 
 
-def evidence(
-    outcome: Outcome,
-    e: Experiment,
-    contrast: Contrast,
-    within: tuple[float, float] | None = None,
-    file: Path | None = None,
-) -> Evidence:
+def evidence(outcome: Outcome, e: Experiment, contrast: Contrast, file: Path | None = None) -> Evidence:
     """The margin is the distance from the nearer end of the interval that is asked about, negative outside of it.
 
     Beyond `Z_SCORE` standard errors the quantile of Student's law of the same tail counts, by way of ``error``.
     """
     found = outcome.estimate(contrast)
-    low, high = contrast.within if within is None else within
+    low, high = contrast.within
     margin = min(found.value - low, high - found.value)
     again = None
     if margin < 0:
-        again = Counterexample(
-            {"experiment": e.id, "contrast": contrast.name}, margin, code(outcome, contrast, (low, high), file)
-        )
+        again = Counterexample({"experiment": e.id, "contrast": contrast.name}, margin, code(outcome, contrast, file))
     return measured(
         "training",
         margin,
@@ -123,7 +128,7 @@ def describe(outcome: Outcome, contrast: Contrast, found: Estimate) -> str:
     )
 
 
-def code(outcome: Outcome, contrast: Contrast, within: tuple[float, float], file: Path | None) -> str:
+def code(outcome: Outcome, contrast: Contrast, file: Path | None) -> str:
     """Code that shows a negative margin again: from what is stored, or by running the experiment."""
     kept = f"OUTCOMES / {outcome.experiment + '.json'!r}" if file is None else f"Path({str(file)!r})"
     lines = [
@@ -137,7 +142,7 @@ def code(outcome: Outcome, contrast: Contrast, within: tuple[float, float], file
         if outcome.effort == "full"
         else f"outcome = perform(EXPERIMENTS[{outcome.experiment!r}], {outcome.effort!r}, Path('results/runs'))",
         "value = outcome.estimate(contrast).value",
-        f"margin = min(value - {within[0]!r}, {within[1]!r} - value)",
+        "margin = min(value - contrast.within[0], contrast.within[1] - value)",
         "assert margin < 0, margin\n",
     ]
     return "\n".join(lines)

@@ -10,12 +10,15 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scalevec_theory.counts import check_count
+from scalevec_theory.registry import UnknownName
+from simulations.lm.architecture import Architecture
 from simulations.lm.contrast import LOSS, Contrast, Estimate, estimated
 from simulations.lm.run import Run, make_run, widened
 from simulations.lm.scaling import Scaling
@@ -31,6 +34,8 @@ OUTCOMES = Path(__file__).parent / "outcomes"
 """Results of full effort, which come with the code."""
 
 EFFORTS = ("quick", "standard", "full")
+ARM_ONLY = ("family", "sizes", "stretch", "widened")
+"""What an arm may say beside the fields of a run."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,26 @@ class Experiment:
     on_request: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a contrast of an arm that is not there."""
+        """Raises ValueError for a contrast of an arm that is not there, and for steps, seeds or settings that no run
+        could have."""
+        for name, counts, least in (("steps", self.steps, 1), ("seeds", self.seeds, 2)):
+            if not isinstance(counts, tuple) or len(counts) != len(EFFORTS):
+                raise ValueError(
+                    f"experiment {self.id!r}: {name}={counts!r}: expected three numbers, for {', '.join(EFFORTS)}"
+                )
+            for effort, count in zip(EFFORTS, counts, strict=True):
+                check_count(f"experiment {self.id!r}: {name} of {effort} effort", count, least)
+        known = [f.name for f in fields(Run) if f.name != "architecture"]
+        sizes = [f.name for f in fields(Architecture)]
+        for place, given, names in (
+            ("", self.settings, known),
+            ("", self.sizes, sizes),
+            *((f", arm {arm}", changes, [*known, *ARM_ONLY]) for arm, changes in self.arms.items()),
+            *((f", arm {arm}", changes.get("sizes", {}), sizes) for arm, changes in self.arms.items()),
+        ):
+            for name in given:
+                if name not in names:
+                    raise UnknownName(f"setting of experiment {self.id}{place}", name, names)
         for contrast in self.contrasts:
             for arm in contrast.weights:
                 if arm not in self.arms:
@@ -275,7 +299,8 @@ def stored(path: Path) -> Outcome:
         fields["metrics"] = {metric: _by_seed(arms) for metric, arms in fields.get("metrics", {}).items()}
         return Outcome(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path}: no stored outcome of an experiment ({error})") from error
+        reason = f"no {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path}: no stored outcome of an experiment ({reason})") from error
 
 
 def _by_seed(arms: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[int, Sequence[float]]]:
@@ -283,9 +308,8 @@ def _by_seed(arms: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dic
     return {arm: {int(seed): curve for seed, curve in runs.items()} for arm, runs in arms.items()}
 
 
-def committed(experiment: Experiment, file: Path | None = None) -> Outcome | None:
-    """The outcome of full effort in ``file``, or that which comes with the code, if there is one of what is declared
-    now."""
-    path = OUTCOMES / f"{experiment.id}.json" if file is None else file
+def committed(experiment: Experiment) -> Outcome | None:
+    """The outcome of full effort that comes with the code, if there is one of what is declared now."""
+    path = OUTCOMES / f"{experiment.id}.json"
     outcome = stored(path) if path.exists() else None
     return outcome if outcome is not None and outcome.design == experiment.design("full") else None

@@ -162,7 +162,9 @@ def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: An
     """
     known = {f.name for f in fields(Run)} - {"architecture"}
     if unknown := sorted(set(settings) - known):
-        raise ValueError(f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {', '.join(known)}")
+        raise ValueError(
+            f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {', '.join(sorted(known))}"
+        )
     data = settings.get("data", "stdlib")
     if not isinstance(data, str):
         raise ValueError(f"data={data!r}: expected a name or a path")

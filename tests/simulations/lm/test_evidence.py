@@ -36,17 +36,18 @@ def test_clear_differences_decide_and_unclear_ones_do_not():
 
 def test_a_small_difference_is_below_a_bound_only_if_it_is_known_well_enough():
     known = [0.001, -0.001, 0.0005, -0.0005]
-    assert evidence(made(known), E, CONTRAST, within=(-0.01, 0.01)).supports is True
-    assert evidence(made([10 * x for x in known]), E, CONTRAST, within=(-0.01, 0.01)).supports is None
-    assert evidence(made([0.1, 0.11, 0.1, 0.1]), E, CONTRAST, within=(-0.01, 0.01)).supports is False
+    small = replace(CONTRAST, within=(-0.01, 0.01))
+    assert evidence(made(known), E, small).supports is True
+    assert evidence(made([10 * x for x in known]), E, small).supports is None
+    assert evidence(made([0.1, 0.11, 0.1, 0.1]), E, small).supports is False
 
 
 def test_a_value_is_inside_outside_or_at_the_edge_of_an_interval():
     near = [0.100, 0.101, 0.099, 0.100]
-    assert evidence(made(near), E, CONTRAST, (0.05, 0.15)).supports is True
-    assert evidence(made(near), E, CONTRAST, (0.0, 0.05)).supports is False
-    assert evidence(made(near), E, CONTRAST, (0.15, 0.2)).supports is False
-    assert evidence(made(near), E, CONTRAST, (0.1, 0.2)).supports is None
+    assert evidence(made(near), E, replace(CONTRAST, within=(0.05, 0.15))).supports is True
+    assert evidence(made(near), E, replace(CONTRAST, within=(0.0, 0.05))).supports is False
+    assert evidence(made(near), E, replace(CONTRAST, within=(0.15, 0.2))).supports is False
+    assert evidence(made(near), E, replace(CONTRAST, within=(0.1, 0.2))).supports is None
 
 
 def test_few_pairs_need_a_wider_band():
@@ -113,19 +114,33 @@ def test_an_experiment_of_ones_own_is_judged_by_the_file_it_was_written_to(tmp_p
         contrast_scope(c.name, "…", OWN, c.name, holds=c.name == "moving", outcome=file) for c in OWN.contrasts
     )
     assert moving.reads == (file,)
-    with pytest.raises(
-        NotRun, match=r"experiment own, .* has not been run .* FILE.py:own --json .*own.json --effort full"
-    ):
+    with pytest.raises(NotRun, match=r"own.json: no such file; scalevec experiment FILE.py:own --effort full --json"):
         moving.measure(QUICK)
-    store(perform(OWN, "full", tmp_path / "runs"), file)
+    outcome = perform(OWN, "full", tmp_path / "runs")
+    store(outcome, file)
     (good,), (bad,) = moving.measure(QUICK), still.measure(QUICK)
     assert good.supports is True and bad.supports is False
     exec(bad.counterexample.code, {})
-    store(replace(perform(OWN, "full", tmp_path / "runs"), design="another"), file)
-    with pytest.raises(NotRun):
+    for change, told in (
+        ({"design": "another"}, "made with other settings or seeds than the experiment own declares now"),
+        ({"effort": "quick"}, "an outcome of quick effort"),
+        ({"experiment": "else"}, "an outcome of the experiment else; expected one of own$"),
+    ):
+        store(replace(outcome, **change), file)
+        with pytest.raises(NotRun, match=told):
+            moving.measure(QUICK)
+    file.write_text("{}")
+    with pytest.raises(NotRun, match=r"no stored outcome of an experiment \(no 'curves'\)"):
         moving.measure(QUICK)
-    for given in ({"experiment": OWN}, {"experiment": "removal", "outcome": file}):
+
+
+def test_scopes_of_contrasts_that_make_no_sense_are_refused(tmp_path):
+    for given in ({"experiment": OWN}, {"experiment": "removal", "outcome": tmp_path}):
         with pytest.raises(
             ValueError, match=r"outcome=.*: expected the file of an experiment of your own, and none of one"
         ):
             contrast_scope("x", "…", contrast="moving", holds=True, **given)
+    with pytest.raises(ValueError, match=r"within=\(0.5, 0.1\): expected a lower end below the upper one"):
+        contrast_scope("x", "…", "removal", "lr-0.006", holds=True, within=(0.5, 0.1))
+    with pytest.raises(UnknownName, match="no contrast of own named 'x'; there is none"):
+        contrast_scope("x", "…", replace(OWN, contrasts=()), "x", holds=True, outcome=tmp_path)

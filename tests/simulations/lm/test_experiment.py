@@ -100,7 +100,8 @@ def test_every_kind_of_contrast_finds_what_is_planted_and_nothing_else(outcome, 
 
 def test_an_effect_of_unclear_size_is_neither_inside_nor_outside(outcome):
     known = outcome.estimate(BY_NAME["known-ratio"])
-    assert evidence(outcome, PLANTED, BY_NAME["known-ratio"], (known.value, math.inf)).supports is None
+    near = replace(BY_NAME["known-ratio"], within=(known.value, math.inf))
+    assert evidence(outcome, PLANTED, near).supports is None
     assert abs(outcome.estimate(BY_NAME["no-ratio"]).value) < 0.1
 
 
@@ -363,6 +364,30 @@ def test_the_large_experiment_is_run_on_request_and_its_wider_model_has_as_many_
 def test_a_contrast_of_nothing_is_refused():
     with pytest.raises(ValueError, match="contrast 'x': no arm 'b'; expected one of a"):
         Experiment("e", "", "", "llama", {"a": {}}, (difference("x", "a", "b"),), 1, (1,) * 3, (2,) * 3, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"seeds": (2, 3)}, r"experiment 'brief': seeds=\(2, 3\): expected three numbers, for quick, standard, full"),
+        ({"seeds": 4}, r"experiment 'brief': seeds=4: expected three numbers"),
+        ({"seeds": (2, 3, 1)}, "experiment 'brief': seeds of full effort=1: expected an integer >= 2"),
+        ({"steps": (2, 0.5, 9)}, "experiment 'brief': steps of standard effort=0.5: expected an integer >= 1"),
+        (
+            {"arms": {"fast": {"clip_multiplier": False}, "slow": {}}},
+            "no setting of experiment brief, arm fast named 'clip_multiplier'; nearest: clip_multipliers",
+        ),
+        (
+            {"arms": {"fast": {"sizes": {"wdth": 8}}, "slow": {}}},
+            "experiment brief, arm fast named 'wdth'; nearest: width",
+        ),
+        ({"settings": {"laer": 1}}, "no setting of experiment brief named 'laer'"),
+        ({"sizes": {"wdth": 1}}, "no setting of experiment brief named 'wdth'; nearest: width"),
+    ],
+)
+def test_what_no_run_could_have_is_refused_where_it_is_declared(change, told):
+    with pytest.raises(ValueError, match=told):
+        replace(BRIEF, **change)
 
 
 def test_settings_are_sorted_into_sizes_and_settings():

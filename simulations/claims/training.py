@@ -19,12 +19,17 @@ FIGURES = ("training-effects",)
 MECHANISMS = ("training-mechanisms",)
 LARGER = "At width 64 and 4 layers, after 0.8 million bytes of program text"
 AT_OUTPUT_SIZES = "DNP's scales starting at the output sizes it finds"
-STARTED = f"under AdamW at learning rate 0.003, {AT_OUTPUT_SIZES}"
+ADAMW = "AdamW at learning rate 0.003"
+STARTED = f"under {ADAMW}, {AT_OUTPUT_SIZES}"
 HALF = "At width 64 and 4 layers, after 0.4 million bytes of program text"
 SIZES = "In batches of 2,048 bytes of program text, at 4 layers and width"
 SHORT = "At width 32 and 2 layers, after 400 steps of 1,024 bytes of program text"
 SHORT_STARTED = f"{SHORT}, {STARTED}"
 SMALLER = "At width 32 and 2 layers, after 120 steps at learning rate 0.01"
+WIDTHS = (
+    "At widths 16 to 128 and 2 layers, after 120 steps of AdamW at learning rate 0.01 and weight decay 1, norm scales "
+    "frozen, scalar multipliers that learn at 5 times the rate"
+)
 LOWERED = f"{SMALLER} and weight decay 4, √(η/λ) of the head lower by 1.5 decades"
 
 _removal = partial(contrast_scope, holds=True)
@@ -86,8 +91,10 @@ ladder = Claim(
     source=f"{PAPER_A}, heterogeneity, placement, reparameterisation and individual weight decay, step by step",
     figures=(*FIGURES, "training-curves"),
     scopes=(
-        _short_ladder("hg", f"{SHORT}, under AdamW: HG lowers the final loss.", contrast="hg", holds=True),
-        _short_ladder("dp", f"{SHORT}, under AdamW: DP on top of HG lowers the final loss.", contrast="dp", holds=True),
+        _short_ladder("hg", f"{SHORT} under {ADAMW}: HG lowers the final loss.", contrast="hg", holds=True),
+        _short_ladder(
+            "dp", f"{SHORT} under {ADAMW}: DP on top of HG lowers the final loss.", contrast="dp", holds=True
+        ),
         _short_ladder("dnp", f"{SHORT_STARTED}: DNP on top of HG lowers the final loss.", contrast="dnp", holds=False),
         _short_ladder(
             "er", f"{SHORT_STARTED}: ER on top of HG and DNP lowers the final loss.", contrast="er", holds=True
@@ -194,11 +201,20 @@ norms = Claim(
         _norms("muon", f"{SMALLER}, under Muon with weight decay 1.", contrast="size-muon"),
         _norms(
             "norm-scales",
-            f"{SMALLER}: learned norm scales move as far as noise would move them, within 5%.",
+            f"{SMALLER}, under AdamW with weight decay 1: learned norm scales move as far as noise would move them, "
+            "within 5%.",
             contrast="scales-moved",
         ),
-        _norms("query-value", f"{SMALLER}: query and value matrices are of one size.", contrast="query-value"),
-        _norms("key-value", f"{SMALLER}: key and value matrices are of one size.", contrast="key-value"),
+        _norms(
+            "query-value",
+            f"{SMALLER}, under AdamW with weight decay 1: query and value are of one size.",
+            contrast="query-value",
+        ),
+        _norms(
+            "key-value",
+            f"{SMALLER}, under AdamW with weight decay 1: key and value are of one size.",
+            contrast="key-value",
+        ),
     ),
 )
 
@@ -341,7 +357,7 @@ head = Claim(
     formula=r"L_{\text{with}} > L_{\text{without}}",
     source=f"{PAPER_B}, multipliers left off the head",
     figures=FIGURES,
-    scopes=(contrast_scope("row", f"{SHORT}, under AdamW at learning rate 0.003.", "head", "row", holds=False),),
+    scopes=(contrast_scope("row", f"{SHORT} under {ADAMW}.", "head", "row", holds=False),),
 )
 
 width = Claim(
@@ -353,9 +369,9 @@ width = Claim(
     source=f"{PAPER_B}, width scaling, which finds shallower slopes itself",
     figures=(*MECHANISMS, "width-scaling"),
     scopes=(
-        _width("head", "At widths 16 to 128: the head's slope is −1 within 0.2.", contrast="head"),
-        _width("query-key", "At widths 16 to 128: the slope of q and k is −2 within 0.4.", contrast="query-key"),
-        _width("matrices", "At widths 16 to 128: the slope of matrices' rms is 0 within 0.05.", contrast="matrices"),
+        _width("head", f"{WIDTHS}: the head's slope is −1 within 0.2.", contrast="head"),
+        _width("query-key", f"{WIDTHS}: the slope of q and k is −2 within 0.4.", contrast="query-key"),
+        _width("matrices", f"{WIDTHS}: the slope of matrices' rms is 0 within 0.05.", contrast="matrices"),
     ),
 )
 
@@ -369,7 +385,7 @@ alignment = Claim(
     scopes=tuple(
         contrast_scope(
             name,
-            f"At widths 16 to 128, after 120 steps at learning rate 0.01, {of}: the slope is 1/2 within 0.1.",
+            f"{WIDTHS}, {of}: the slope is 1/2 within 0.1.",
             "width",
             f"alignment-{name}",
             holds=True,
@@ -386,7 +402,13 @@ diversity = Claim(
     source=f"{PAPER_B}, diversity of rows",
     figures=MECHANISMS,
     scopes=(
-        contrast_scope("rows", "At width 32 and 4 layers, after 120 steps.", "diversity", "rows-vector", holds=True),
+        contrast_scope(
+            "rows",
+            "At width 32 and 4 layers, after 120 steps of AdamW at learning rate 0.01 and weight decay 1.",
+            "diversity",
+            "rows-vector",
+            holds=True,
+        ),
     ),
 )
 

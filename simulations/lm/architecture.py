@@ -120,6 +120,9 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 """What makes a decoder like a family: Gemma 3, GPT-2, Qwen3, OLMo-2, Mixtral, Falcon-H1 without its multipliers."""
 
 
+SIZE_NAMES = {f.name for f in fields(Architecture)}
+
+
 def architecture(family: str, **sizes: Any) -> Architecture:
     """The architecture of a family, with any field set to something else.
 
@@ -129,9 +132,8 @@ def architecture(family: str, **sizes: Any) -> Architecture:
     """
     if family not in FAMILIES:
         raise ValueError(f"family={family!r}: expected one of {', '.join(FAMILIES)}")
-    known = {f.name for f in fields(Architecture)}
-    if unknown := sorted(set(sizes) - known):
+    if unknown := sorted(set(sizes) - SIZE_NAMES):
         raise ValueError(
-            f"{unknown[0]}={sizes[unknown[0]]!r}: no such size; expected one of {', '.join(sorted(known))}"
+            f"{unknown[0]}={sizes[unknown[0]]!r}: no such size; expected one of {', '.join(sorted(SIZE_NAMES))}"
         )
     return replace(Architecture(), **{**FAMILIES[family], **sizes})

@@ -6,7 +6,6 @@ import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,17 +227,16 @@ def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
     ------
     ValueError : neither a size nor a setting.
     """
-    from simulations.lm.architecture import Architecture
-    from simulations.lm.run import Run
+    from simulations.lm.architecture import SIZE_NAMES
+    from simulations.lm.run import SETTING_NAMES
 
-    kinds = [{f.name for f in fields(c)} for c in (Architecture, Run)]  # type: ignore[arg-type]
     # A sequence's length is a setting of the run; the architecture's counts learned positions.
-    sizes_known, settings_known = kinds[0] - {"length"}, kinds[1] - {"architecture"}
+    sizes_known = SIZE_NAMES - {"length"}
     sizes: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for key, value in given.items():
-        if key not in sizes_known | settings_known:
-            known = ", ".join(sorted(sizes_known | settings_known))
+        if key not in sizes_known | SETTING_NAMES:
+            known = ", ".join(sorted(sizes_known | SETTING_NAMES))
             raise ValueError(f"{key}={value!r}: no such size or setting; expected one of {known}")
         (sizes if key in sizes_known else settings)[key] = tuple(value) if isinstance(value, list) else value
     if "length" in settings:

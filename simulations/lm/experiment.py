@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,9 @@ import numpy as np
 
 from scalevec_theory.counts import check_count
 from scalevec_theory.registry import UnknownName
-from simulations.lm.architecture import Architecture
+from simulations.lm.architecture import SIZE_NAMES
 from simulations.lm.contrast import LOSS, Contrast, Estimate, estimated
-from simulations.lm.run import Run, make_run, widened
+from simulations.lm.run import SETTING_NAMES, Run, make_run, widened
 from simulations.lm.scaling import Scaling
 from simulations.parallel import Call, run_parallel
 from simulations.provenance import provenance
@@ -34,7 +34,7 @@ OUTCOMES = Path(__file__).parent / "outcomes"
 """Results of full effort, which come with the code."""
 
 EFFORTS = ("quick", "standard", "full")
-ARM_ONLY = ("family", "sizes", "stretch", "widened")
+ARM_ONLY = {"family", "sizes", "stretch", "widened"}
 """What an arm may say beside the fields of a run."""
 
 
@@ -84,23 +84,22 @@ class Experiment:
                 )
             for effort, count in zip(EFFORTS, counts, strict=True):
                 check_count(f"experiment {self.id!r}: {name} of {effort} effort", count, least)
-        known = [f.name for f in fields(Run) if f.name != "architecture"]
-        sizes = [f.name for f in fields(Architecture)]
-        for place, given, names in (
-            ("", self.settings, known),
-            ("", self.sizes, sizes),
-            *((f", arm {arm}", changes, [*known, *ARM_ONLY]) for arm, changes in self.arms.items()),
-            *((f", arm {arm}", changes.get("sizes", {}), sizes) for arm, changes in self.arms.items()),
-        ):
-            for name in given:
-                if name not in names:
-                    raise UnknownName(f"setting of experiment {self.id}{place}", name, names)
+        self._check_names("", self.sizes, SIZE_NAMES)
+        self._check_names("", self.settings, SETTING_NAMES)
+        for arm, changes in self.arms.items():
+            self._check_names(f", arm {arm}", changes, SETTING_NAMES | ARM_ONLY)
+            self._check_names(f", arm {arm}", changes.get("sizes", {}), SIZE_NAMES)
         for contrast in self.contrasts:
             for arm in contrast.weights:
                 if arm not in self.arms:
                     raise ValueError(
                         f"contrast {contrast.name!r}: no arm {arm!r}; expected one of {', '.join(self.arms)}"
                     )
+
+    def _check_names(self, place: str, given: Mapping[str, Any], known: Set[str]) -> None:
+        for name in given:
+            if name not in known:
+                raise UnknownName(f"setting of experiment {self.id}{place}", name, known)
 
     def run(self, arm: str, seed: int, effort: str) -> Run:
         """The run of one arm and seed."""

@@ -153,6 +153,9 @@ class Run:
         return self.steps * self.batch * self.length
 
 
+SETTING_NAMES = {f.name for f in fields(Run)} - {"architecture"}
+
+
 def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: Any) -> Run:
     """A run of a family's architecture; the vocabulary is taken from the data, and the default warm-up is at most half.
 
@@ -160,11 +163,9 @@ def make_run(family: str, sizes: Mapping[str, Any] | None = None, **settings: An
     ------
     ValueError : an unknown family, size or setting, or a value that does not fit.
     """
-    known = {f.name for f in fields(Run)} - {"architecture"}
-    if unknown := sorted(set(settings) - known):
-        raise ValueError(
-            f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {', '.join(sorted(known))}"
-        )
+    if unknown := sorted(set(settings) - SETTING_NAMES):
+        known = ", ".join(sorted(SETTING_NAMES))
+        raise ValueError(f"{unknown[0]}={settings[unknown[0]]!r}: no such setting; expected one of {known}")
     data = settings.get("data", "stdlib")
     if not isinstance(data, str):
         raise ValueError(f"data={data!r}: expected a name or a path")
